@@ -1,0 +1,141 @@
+"""What a file is: told by its bytes, and by its name only where the bytes leave it open."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .errors import UnreadableInput
+
+HEAD_BYTES = 256 * 1024
+"""Bytes that are looked at: room for a broken line or two before the first good one."""
+
+READABLE_SUFFIXES = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".arrow", ".arrows", ".feather", ".ipc")
+COMPRESSED_SUFFIXES = (".gz", ".zst")
+
+_DELIMITERS = (",", "\t", ";")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+_OBJECT_KEY = re.compile(rb'\{\s*("|\})')
+
+
+class Format(StrEnum):
+    """The kinds of file that are read."""
+
+    JSON_LINES = "JSON lines"
+    TABLE = "table"
+    ARROW = "Arrow"
+    PARQUET = "Parquet"
+
+
+class Packing(StrEnum):
+    """How the bytes of a file are packed."""
+
+    PLAIN = "plain"
+    GZIP = "gzip"
+    ZSTD = "zstd"
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a text table separates its cells; ``names`` is its header."""
+
+    delimiter: str
+    names: tuple[str, ...]
+
+
+def packing_of(head: bytes) -> Packing:
+    """How a file that begins with ``head`` is packed."""
+    if head.startswith(b"\x1f\x8b"):
+        return Packing.GZIP
+    if head.startswith(b"\x28\xb5\x2f\xfd"):
+        return Packing.ZSTD
+    return Packing.PLAIN
+
+
+def sniff(head: bytes, name: str) -> Format:
+    """The format of a file that begins with ``head`` (unpacked, up to `HEAD_BYTES`).
+
+    Raises:
+        UnreadableInput: empty, binary, or text in no format that is read.
+    """
+    if not head.strip():
+        raise UnreadableInput(f"{name}: must hold records, but it is empty")
+    if head.startswith(b"PAR1"):
+        return Format.PARQUET
+    if head.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
+        return Format.ARROW
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise UnreadableInput(f"{name}: text must be UTF-8, but it begins with the mark of UTF-16")
+    if any(_OBJECT_KEY.match(line.lstrip()) for line in _lines(head)):
+        return Format.JSON_LINES
+    # One stray control byte in a text file is damage; more than one in a hundred is no text.
+    if len(_CONTROL.findall(head)) * 100 > len(head):
+        raise UnreadableInput(
+            f"{name}: must be JSON lines, a table, Arrow or Parquet, but it holds binary data in no such format"
+        )
+    find_dialect(head, name)
+    return Format.TABLE
+
+
+def find_dialect(head: bytes, name: str) -> Dialect:
+    """The delimiter and header of a text table.
+
+    The header is the first line that is neither blank nor a ``#`` comment. The delimiter is the one
+    of comma, tabulator and semicolon that cuts the header and the line after it into the same
+    number (at least two) of cells.
+
+    Raises:
+        UnreadableInput: one column, no header, or text that is no table.
+    """
+    lines = [line for line in _text_lines(head) if line.strip() and not line.startswith("#")][:3]
+    if not lines:
+        raise UnreadableInput(f"{name}: must hold records, but it holds only blank lines and comments")
+    names, delimiter = max(
+        ((_cells(lines[0], each), each) for each in _DELIMITERS), key=lambda found: len(found[0])
+    )
+    if len(names) < 2:
+        raise UnreadableInput(
+            f"{name}: must be JSON lines or a table with a header and at least two columns,"
+            f" got the line {lines[0][:60]!r}"
+        )
+    if sum(is_number(cell) for cell in names) * 2 > len(names):
+        raise UnreadableInput(
+            f"{name}: a table must begin with a header of names, got the line {lines[0][:60]!r}"
+        )
+    if len(lines) < 2:
+        raise UnreadableInput(f"{name}: must hold records, but the table has a header and no row")
+    if not any(len(_cells(line, delimiter)) == len(names) for line in lines[1:]):
+        raise UnreadableInput(
+            f"{name}: rows of a table must have as many cells as its header ({len(names)}), got {lines[1][:60]!r}"
+        )
+    return Dialect(delimiter, names)
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell reads as a number, the non-finite words included.
+
+    >>> is_number("-nan"), is_number("1e-4"), is_number("loss")
+    (True, True, False)
+    """
+    return _NUMBER.fullmatch(cell.strip()) is not None
+
+
+def _cells(line: str, delimiter: str) -> tuple[str, ...]:
+    import csv
+
+    try:
+        row: Sequence[str] = next(csv.reader([line], delimiter=delimiter), ())
+    except csv.Error:  # a cell over the limit of the csv module: not a header
+        return ()
+    return tuple(cell.strip() for cell in row)
+
+
+def _lines(head: bytes) -> list[bytes]:
+    return head.removeprefix(b"\xef\xbb\xbf").replace(b"\r", b"\n").split(b"\n")
+
+
+def _text_lines(head: bytes) -> list[str]:
+    return [line.decode("utf-8", "replace") for line in _lines(head)]
