@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from .telemetry import MAX_RANK, Event, EventKind
 
@@ -48,6 +49,27 @@ class Layout:
         at = self.axes.index(axis)
         return len({place[at] for place in self.coordinates.values()})
 
+    def to_plain(self) -> dict[str, Any]:
+        """All of it as plain data, for a snapshot."""
+        return {
+            "axes": list(self.axes),
+            "coordinates": [[rank, *place] for rank, place in self.coordinates.items()],
+            "sharding": self.sharding,
+            "devices": [[rank, text] for rank, text in self.devices.items()],
+            "hosts": [[rank, text] for rank, text in self.hosts.items()],
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Layout:
+        """The layout that `to_plain` gave."""
+        return cls(
+            axes=tuple(plain["axes"]),
+            coordinates={rank: tuple(place) for rank, *place in plain["coordinates"]},
+            sharding=plain["sharding"],
+            devices=dict(plain["devices"]),
+            hosts=dict(plain["hosts"]),
+        )
+
     @property
     def is_data_parallel_only(self) -> bool:
         """Whether every rank holds the whole model: each axis but dp has size 1, nothing is sharded."""
@@ -55,7 +77,7 @@ class Layout:
 
 
 def layout_from_event(event: Event) -> Layout | None:
-    """The layout that a ``run_start`` event describes, None if it says nothing of the mesh.
+    """The layout that a ``run_start`` or ``membership`` event describes, None if it names no mesh.
 
     ``mesh`` is an ordered list of [axis, size], slowest first, or a mapping of rank to coordinates
     (``{"0": {"dp": 0, "tp": 0}, …}``). Only ``world_size`` given: plain data parallel is *not*
@@ -64,7 +86,7 @@ def layout_from_event(event: Event) -> Layout | None:
     Raises:
         LayoutError: sizes that do not multiply to world_size, repeated axes, a bad coordinate.
     """
-    if event.kind is not EventKind.RUN_START:
+    if event.kind not in (EventKind.RUN_START, EventKind.MEMBERSHIP):
         return None
     mesh = event.fields.get("mesh")
     if mesh is None:
@@ -87,7 +109,9 @@ def layout_from_event(event: Event) -> Layout | None:
     )
 
 
-def _ordered(mesh: Sequence[object], world_size: object) -> tuple[tuple[str, ...], dict[int, tuple[int, ...]]]:
+def _ordered(
+    mesh: Sequence[object], world_size: object
+) -> tuple[tuple[str, ...], dict[int, tuple[int, ...]]]:
     axes: list[str] = []
     sizes: list[int] = []
     for entry in mesh:
@@ -125,7 +149,9 @@ def _explicit(mesh: Mapping[object, object]) -> tuple[tuple[str, ...], dict[int,
         if axes is None:
             axes = tuple(str(axis) for axis in place)
         if set(place) != set(axes):
-            raise LayoutError(f"mesh place of rank {rank} must have the axes {', '.join(axes)}, got {place!r}")
+            raise LayoutError(
+                f"mesh place of rank {rank} must have the axes {', '.join(axes)}, got {place!r}"
+            )
         at = [place[axis] for axis in axes]
         if any(not isinstance(c, int) or isinstance(c, bool) or c < 0 for c in at):
             raise LayoutError(f"mesh coordinates of rank {rank} must be integers >= 0, got {place!r}")
@@ -144,7 +170,11 @@ def _per_rank(given: object) -> dict[int, str]:
     """Text per rank, given as a list in rank order or a mapping of rank to text; else nothing."""
     if isinstance(given, Mapping):
         pairs = [(str(rank), text) for rank, text in given.items()]
-        return {int(rank): str(text) for rank, text in pairs if rank.isascii() and rank.isdigit() and len(rank) < 8}
+        return {
+            int(rank): str(text)
+            for rank, text in pairs
+            if rank.isascii() and rank.isdigit() and len(rank) < 8
+        }
     if isinstance(given, Sequence) and not isinstance(given, str):
         return {rank: str(text) for rank, text in enumerate(given)}
     return {}

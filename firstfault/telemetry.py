@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from functools import lru_cache
+from typing import Any
 
 WIRE_VERSION = 1
 """The value of the reserved key ``v`` that this release writes and understands."""
@@ -255,3 +256,20 @@ class Event:
     attempt: int = 0
     time: float | None = None
     fields: Mapping[str, object] = field(default_factory=dict)
+
+    def to_plain(self) -> dict[str, object]:
+        """All of it as plain data, for a snapshot."""
+        return {
+            "kind": self.kind.value,
+            "run": self.run,
+            "rank": self.rank,
+            "iteration": self.iteration,
+            "attempt": self.attempt,
+            "time": self.time,
+            "fields": dict(self.fields),
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Event:
+        """The event that `to_plain` gave."""
+        return cls(**{**plain, "kind": EventKind(plain["kind"])})

@@ -94,6 +94,11 @@ class NumberBlock:
     present_TR: Flags
     inferred_TR: Flags | None = None
 
+    def rows(self, part: slice) -> NumberBlock:
+        """The positions ``part`` alone, as views."""
+        inferred = None if self.inferred_TR is None else self.inferred_TR[part]
+        return NumberBlock(self.values_TR[part], self.present_TR[part], inferred)
+
 
 @dataclass(frozen=True, slots=True)
 class ChecksumBlock:
@@ -102,6 +107,10 @@ class ChecksumBlock:
     high_TR: Words
     low_TR: Words
     present_TR: Flags
+
+    def rows(self, part: slice) -> ChecksumBlock:
+        """The positions ``part`` alone, as views."""
+        return ChecksumBlock(self.high_TR[part], self.low_TR[part], self.present_TR[part])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,307 @@
+"""The pending positions of one attempt as dense matrices: scatter in, settled rows out.
+
+Axes: N records, P pending positions (iteration, microbatch), R ranks.
+
+Alignment by scatter costs a few nanoseconds a value where sorting costs a hundred. Rows are appended
+at the end of buffers with spare capacity and leave at the front as views; a buffer is never written
+again where a view was handed out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firstfault.telemetry import WHOLE_ITERATION
+
+from .blocks import ChecksumBlock, Flags, Floats, Ints, NumberBlock, Ranks
+
+_MICROBATCH_SPAN = WHOLE_ITERATION + 1
+
+
+@dataclass(slots=True)
+class _Matrix:
+    """One metric: one word buffer for a number, two for a checksum; reported cells; conflicts."""
+
+    words: tuple[NDArray[Any], ...]
+    present_PR: Flags
+    conflict_PR: Flags | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Where N records belong: the row of each, and the flat cell in live rows × R ranks."""
+
+    cell_N: Ints
+    row_N: Ints
+    has_repeats: bool
+    """Whether two of the records claim one cell."""
+
+
+class Window:
+    """Positions not settled yet. ``start`` and ``stop`` bound the live rows of every buffer."""
+
+    def __init__(self) -> None:
+        self.ranks_R: Ranks = np.empty(0, np.int32)
+        self.start = 0
+        self.stop = 0
+        self.capacity = 0
+        self.iteration_P: Ints = np.empty(0, np.int64)
+        self.microbatch_P: NDArray[np.int32] = np.empty(0, np.int32)
+        self.time_P: Floats = np.empty(0)
+        self.matrices: dict[str, _Matrix] = {}
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def live_iterations(self) -> Ints:
+        return self.iteration_P[self.start : self.stop]
+
+    def place(self, iteration_N: Ints, microbatch_N: NDArray[np.int32], rank_N: Ranks) -> Cells:
+        """Make room for N records; where each of them belongs in the live rows × R ranks."""
+        self._admit_ranks(rank_N)
+        row_N = self._admit_positions(iteration_N, microbatch_N)
+        cell_N = row_N * len(self.ranks_R) + self._column(rank_N)
+        return Cells(cell_N, row_N, _has_repeats(cell_N, len(self) * len(self.ranks_R)))
+
+    def scatter(self, name: str, cells: Cells, words: tuple[NDArray[Any], ...], present_N: Flags) -> None:
+        """Write one metric of N records; a cell that is written twice keeps the winner.
+
+        Non-finite wins, then the greater bit pattern: a rule that no order of arrival can change.
+        """
+        cell_N = cells.cell_N
+        if not present_N.all():
+            cell_N = cell_N[present_N]
+            words = tuple(word[present_N] for word in words)
+        if not len(cell_N):
+            return
+        matrix = self._matrix(name, words)
+        present = self._flat(matrix.present_PR)
+        if cells.has_repeats or present[cell_N].any():
+            cell_N, words = self._resolve(matrix, cell_N, words)
+        for buffer, word_N in zip(matrix.words, words, strict=True):
+            self._flat(buffer)[cell_N] = word_N
+        present[cell_N] = True
+
+    def note_time(self, cells: Cells, time_N: Floats) -> None:
+        """Keep the newest record time of each position; NaN times say nothing."""
+        known = ~np.isnan(time_N)
+        if known.any():
+            np.fmax.at(self.time_P[self.start : self.stop], cells.row_N[known], time_N[known])
+
+    def take(self, rows: int) -> tuple[dict[str, NumberBlock], dict[str, ChecksumBlock]]:
+        """The matrices of the first ``rows`` live positions, as read-only views."""
+        numbers: dict[str, NumberBlock] = {}
+        checksums: dict[str, ChecksumBlock] = {}
+        part = slice(self.start, self.start + rows)
+        for name, matrix in sorted(self.matrices.items()):
+            present_TR = _sealed(matrix.present_PR[part])
+            if not present_TR.any():
+                continue
+            words = [_sealed(buffer[part]) for buffer in matrix.words]
+            if len(words) == 1:
+                numbers[name] = NumberBlock(words[0], present_TR)
+            else:
+                checksums[name] = ChecksumBlock(words[0], words[1], present_TR)
+        return numbers, checksums
+
+    def conflicts(self, rows: int) -> int:
+        """Cells among the first ``rows`` live positions that were reported with several values."""
+        part = slice(self.start, self.start + rows)
+        found = (m.conflict_PR[part] for m in self.matrices.values() if m.conflict_PR is not None)
+        return sum(int(np.count_nonzero(flags)) for flags in found)
+
+    def drop(self, rows: int) -> None:
+        """Forget the first ``rows`` live positions; views of them stay valid."""
+        self.start += rows
+        if self.start == self.stop:
+            self._allocate(0, ())
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """The live rows as plain arrays."""
+        part = slice(self.start, self.stop)
+        return {
+            "ranks": self.ranks_R,
+            "iteration": self.iteration_P[part],
+            "microbatch": self.microbatch_P[part],
+            "time": self.time_P[part],
+            "matrices": {
+                name: {
+                    "words": [buffer[part] for buffer in matrix.words],
+                    "present": matrix.present_PR[part],
+                    "conflict": None if matrix.conflict_PR is None else matrix.conflict_PR[part],
+                }
+                for name, matrix in self.matrices.items()
+            },
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from what `snapshot` gave."""
+        self.ranks_R = np.asarray(state["ranks"], np.int32)
+        self.iteration_P = np.array(state["iteration"], np.int64)
+        self.microbatch_P = np.array(state["microbatch"], np.int32)
+        self.time_P = np.array(state["time"], np.float64)
+        self.start, self.stop, self.capacity = 0, len(self.iteration_P), len(self.iteration_P)
+        self.matrices = {
+            name: _Matrix(
+                tuple(np.array(word) for word in saved["words"]),
+                np.array(saved["present"], np.bool_),
+                None if saved["conflict"] is None else np.array(saved["conflict"], np.bool_),
+            )
+            for name, saved in state["matrices"].items()
+        }
+
+    def _flat(self, buffer: NDArray[Any]) -> NDArray[Any]:
+        return buffer[self.start : self.stop].reshape(-1)
+
+    def _column(self, rank_N: Ranks) -> Ints:
+        ranks_R = self.ranks_R
+        if len(ranks_R) == 1:
+            return np.zeros(len(rank_N), np.int64)
+        if ranks_R[0] == 0 and ranks_R[-1] == len(ranks_R) - 1:  # 0..R-1, the usual case: no search
+            return rank_N.astype(np.int64)
+        return np.searchsorted(ranks_R, rank_N)
+
+    def _admit_ranks(self, rank_N: Ranks) -> None:
+        known = self.ranks_R
+        if len(known) == 1 and (rank_N == known[0]).all():
+            return
+        seen = np.flatnonzero(np.bincount(rank_N - rank_N.min())) + rank_N.min()
+        new = np.setdiff1d(seen.astype(np.int32), known, assume_unique=True)
+        if not len(new):
+            return
+        self.ranks_R = np.union1d(known, new).astype(np.int32)
+        columns = np.searchsorted(self.ranks_R, known)
+        for matrix in self.matrices.values():
+            matrix.words = tuple(self._widen(buffer, columns) for buffer in matrix.words)
+            matrix.present_PR = self._widen(matrix.present_PR, columns)
+            if matrix.conflict_PR is not None:
+                matrix.conflict_PR = self._widen(matrix.conflict_PR, columns)
+
+    def _widen(self, buffer: NDArray[Any], columns: NDArray[Any]) -> NDArray[Any]:
+        wide = np.zeros((len(buffer), len(self.ranks_R)), buffer.dtype)
+        wide[:, columns] = buffer
+        return wide
+
+    def _admit_positions(self, iteration_N: Ints, microbatch_N: NDArray[np.int32]) -> Ints:
+        base = int(iteration_N.min())
+        if len(self):
+            base = min(base, int(self.iteration_P[self.start]))
+        key_N = (iteration_N - base) * _MICROBATCH_SPAN + microbatch_N
+        key_P = (self.live_iterations - base) * _MICROBATCH_SPAN + self.microbatch_P[self.start : self.stop]
+        fresh = _distinct(key_N)
+        if len(key_P):
+            fresh = fresh[~_is_in(fresh, key_P)]
+        if len(fresh):
+            self._insert(key_P, fresh, base)
+            key_P = (self.live_iterations - base) * _MICROBATCH_SPAN + self.microbatch_P[
+                self.start : self.stop
+            ]
+        return np.searchsorted(key_P, key_N)
+
+    def _insert(self, key_P: Ints, fresh: Ints, base: int) -> None:
+        appended = not len(key_P) or fresh[0] > key_P[-1]
+        if appended and self.stop + len(fresh) <= self.capacity:
+            rows = slice(self.stop, self.stop + len(fresh))
+            self.stop += len(fresh)
+        else:
+            union = np.concatenate([key_P, fresh])
+            union.sort()
+            self._allocate(len(union), np.searchsorted(union, key_P))
+            rows = np.searchsorted(union, fresh)  # type: ignore[assignment]  # indices serve as well as a slice
+        self.iteration_P[rows] = fresh // _MICROBATCH_SPAN + base
+        self.microbatch_P[rows] = fresh % _MICROBATCH_SPAN
+
+    def _allocate(self, rows: int, keep: NDArray[Any] | tuple[()]) -> None:
+        """Fresh buffers for ``rows`` live positions, the old live row i moved to ``keep[i]``."""
+        # Twice what is needed: then appending copies each row a bounded number of times.
+        capacity = 2 * rows
+        old = slice(self.start, self.stop)
+        count = len(keep)
+
+        def moved(buffer: NDArray[Any], fill: float = 0) -> NDArray[Any]:
+            fresh = np.zeros((capacity, *buffer.shape[1:]), buffer.dtype)  # zeroed lazily by the system
+            if fill:
+                fresh.fill(fill)
+            if count:
+                fresh[keep] = buffer[old]
+            return fresh
+
+        self.iteration_P = moved(self.iteration_P)
+        self.microbatch_P = moved(self.microbatch_P)
+        self.time_P = moved(self.time_P, np.nan)
+        for name, matrix in list(self.matrices.items()):
+            if not count or not matrix.present_PR[old].any():
+                del self.matrices[name]  # not reported any more: made again when it comes back
+                continue
+            matrix.words = tuple(moved(buffer) for buffer in matrix.words)
+            matrix.present_PR = moved(matrix.present_PR)
+            if matrix.conflict_PR is not None:
+                matrix.conflict_PR = moved(matrix.conflict_PR)
+        self.start, self.stop, self.capacity = 0, rows, capacity
+
+    def _matrix(self, name: str, words: tuple[NDArray[Any], ...]) -> _Matrix:
+        matrix = self.matrices.get(name)
+        if matrix is None:
+            shape = (self.capacity, len(self.ranks_R))
+            matrix = _Matrix(tuple(np.zeros(shape, word.dtype) for word in words), np.zeros(shape, np.bool_))
+            self.matrices[name] = matrix
+        return matrix
+
+    def _resolve(
+        self, matrix: _Matrix, cell_N: Ints, words: tuple[NDArray[Any], ...]
+    ) -> tuple[Ints, tuple[NDArray[Any], ...]]:
+        """The winning value of every cell that N records and the buffer claim; marks conflicts."""
+        held = np.unique(cell_N[self._flat(matrix.present_PR)[cell_N]])
+        cell_N = np.concatenate([held, cell_N])
+        words = tuple(
+            np.concatenate([self._flat(buffer)[held], word])
+            for buffer, word in zip(matrix.words, words, strict=True)
+        )
+        bits = [word.view(np.uint64) for word in words]
+        keys = [*reversed(bits), cell_N]
+        if len(words) == 1:
+            keys.insert(1, ~np.isfinite(words[0]))
+        order = np.lexsort(keys)
+        cell_N = cell_N[order]
+        last_N = np.append(cell_N[1:] != cell_N[:-1], True)
+        differs_N = np.zeros(len(order), np.bool_)
+        for bit in bits:
+            ordered = bit[order]
+            differs_N[1:] |= (ordered[1:] != ordered[:-1]) & ~last_N[:-1]
+        if differs_N.any():
+            if matrix.conflict_PR is None:
+                matrix.conflict_PR = np.zeros(matrix.present_PR.shape, np.bool_)
+            self._flat(matrix.conflict_PR)[cell_N[differs_N]] = True
+        return cell_N[last_N], tuple(word[order][last_N] for word in words)
+
+
+def _sealed(view: NDArray[Any]) -> NDArray[Any]:
+    view.flags.writeable = False
+    return view
+
+
+def _has_repeats(cell_N: Ints, cells: int) -> bool:
+    """Whether a cell occurs twice: write each record's number, see whose stayed. No sort."""
+    number_N = np.arange(len(cell_N), dtype=np.int32)
+    owner = np.empty(cells, np.int32)
+    owner[cell_N] = number_N
+    return bool((owner[cell_N] != number_N).any())
+
+
+def _distinct(key_N: Ints) -> Ints:
+    """The distinct keys, ascending; a pass without a sort where they come in order."""
+    steps = np.diff(key_N)
+    if (steps >= 0).all():
+        return key_N[np.append(True, steps > 0)]
+    return np.unique(key_N)
+
+
+def _is_in(fresh: Ints, key_P: Ints) -> Flags:
+    at = np.minimum(np.searchsorted(key_P, fresh), len(key_P) - 1)
+    return np.asarray(key_P[at] == fresh)
