@@ -1,0 +1,165 @@
+"""A verdict in one sentence: what happened, on which rank, since which iteration.
+
+Works on the verdict's JSON, so that the terminal, the worker and what reads a stored verdict say the
+same words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .ink import clean
+
+# Any: the verdict's JSON, whose shape detectors/verdict.schema.json fixes.
+Verdict = Mapping[str, Any]
+Incident = Mapping[str, Any]
+
+LABEL_WORDS: Mapping[str, str] = {
+    "healthy": "healthy",
+    "gradient_explosion": "gradient explosion",
+    "nan": "NaN",
+    "silent_drift": "silent drift",
+    "stall": "stall",
+    "undetermined": "undetermined",
+}
+
+_WHAT: Mapping[str, str] = {
+    "immediate_nonfinite": "{turns} non-finite in {metric}",
+    "short_nonfinite": "{turns} non-finite in {metric} after a short rise",
+    "runaway": "{grows} without end in {metric}",
+    "sharp_degrade": "{jumps} up in {metric} and {stays} there",
+    "replica_divergence": "{reports} another {metric} than the replicas",
+    "compute_mismatch": "{computes} another {metric} than the peers",
+    "collective_mismatch": "{receives} a wrong sum in {metric}",
+    "peer_drift": "{drifts} away from the peers in {metric}",
+    "slow_degrade": "{gets} slowly worse in {metric}",
+    "sharp_slow_degrade": "{steps} up in {metric} and then {gets} slowly worse",
+    "plateau": "{stops} improving in {metric}",
+    "stuck": "{repeats} one value of {metric}",
+    "low_test_accuracy": "{trains} well but {tests} badly in {metric}",
+    "hang": "{stops} reporting",
+    "utilization_drop": "{slows} down",
+}
+_WHAT_OF_METRIC: Mapping[tuple[str, str], str] = {
+    ("replica_divergence", "param_checksum"): "{holds} other parameters than the replicas",
+    ("replica_divergence", "optim_checksum"): "{holds} another optimizer state than the replicas",
+    ("replica_divergence", "grad_checksum"): "{holds} other reduced gradients than the replicas",
+    ("compute_mismatch", "canary_checksum"): "{computes} another canary than the peers",
+    ("compute_mismatch", "canary_loss"): "{computes} another canary than the peers",
+    ("compute_mismatch", "repeat_checksum"): "{gets} another result when {it} {repeats} a computation",
+}
+_VERB = re.compile(r"\{(\w+?)s\}")
+
+
+def headline(verdict: Verdict) -> str:
+    """The sentence that says what happened: ``llama-7b: silent drift. Rank 3 holds …``."""
+    run, label = clean(verdict["run"]), str(verdict["label"])
+    root = root_incident(verdict)
+    if root is not None and root["certainty"] == "confirmed":
+        return f"{run}: {LABEL_WORDS.get(label, label)}. {incident_sentence(root, verdict)}"
+    if label == "undetermined":
+        return f"{run}: undetermined. {_why_undetermined(verdict)}"
+    suspected = [i for i in verdict["incidents"] if i["certainty"] == "suspected"]
+    tail = f" Not confirmed: {incident_sentence(suspected[0], verdict)}" if suspected else ""
+    words = LABEL_WORDS.get(label, label)
+    return f"{run}: {words}. No fault visible up to iteration {_judged_to(verdict)}.{tail}"
+
+
+def incident_sentence(incident: Incident, verdict: Verdict) -> str:
+    """Who, what, since when: ``Rank 3 (host n7) turns non-finite in loss since iteration 700.``"""
+    first = incident["first"]
+    who, is_plural = subject(first, verdict)
+    what = _what(str(incident["pattern"]), str(first.get("metric") or ""), is_plural=is_plural)
+    return f"{who} {what} {since(first)}."
+
+
+def subject(first: Mapping[str, Any], verdict: Verdict) -> tuple[str, bool]:
+    """The ranks at fault in words, and whether the verb takes the plural."""
+    ranks = [int(rank) for rank in first.get("ranks", [])]
+    count = int(first.get("rank_count", len(ranks)) or 0)
+    if not ranks:
+        known = int(verdict["coverage"].get("ranks", 0) or 0)
+        if first.get("scope") == "all" or (known and count >= known > 1):
+            return (f"All {known} ranks" if known > 1 else "All ranks"), True
+        return "The run", False
+    if len(ranks) == 1:
+        return f"Rank {ranks[0]}{_host(first, ranks[0])}", False
+    listed = rank_words(ranks, count)
+    return (
+        (f"One of ranks {listed} (they cannot be told apart)", False)
+        if first.get("tie")
+        else (f"Ranks {listed}", True)
+    )
+
+
+def rank_words(ranks: Sequence[int], count: int, limit: int = 6) -> str:
+    """Ranks as ranges: ``0-3, 7 and 9``; at most ``limit`` ranges, then how many more.
+
+    >>> rank_words([0, 1, 2, 3, 7, 9], 6)
+    '0-3, 7 and 9'
+    """
+    spans: list[tuple[int, int]] = []
+    for rank in ranks:
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1] = (spans[-1][0], rank)
+        else:
+            spans.append((rank, rank))
+    shown = spans[:limit]
+    words = [str(a) if a == b else f"{a}-{b}" for a, b in shown]
+    hidden = max(count, len(ranks)) - sum(b - a + 1 for a, b in shown)
+    if hidden > 0:
+        words.append(f"{hidden} more")
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def since(first: Mapping[str, Any]) -> str:
+    """``since iteration 1200 (between 1190 and 1200)``, with the attempt where it is not the first."""
+    interval = first.get("interval") or [None, None]
+    low, high = interval[0], interval[1]
+    attempt = f" of attempt {first['attempt']}" if first.get("attempt") else ""
+    words = f"since iteration {first['iteration']}{attempt}"
+    if low is None:
+        return f"{words} (it was never seen clean before)" if high is not None else words
+    return f"{words} (between {low} and {high})" if high is not None and high - low > 1 else words
+
+
+def root_incident(verdict: Verdict) -> Incident | None:
+    """The first confirmed incident, else the first of any certainty, else None."""
+    incidents: Sequence[Incident] = verdict["incidents"]
+    confirmed = [incident for incident in incidents if incident["certainty"] == "confirmed"]
+    return next(iter(confirmed or incidents), None)
+
+
+def _what(pattern: str, metric: str, *, is_plural: bool) -> str:
+    """The predicate of the sentence, its verbs in the number of the subject."""
+    words = _WHAT_OF_METRIC.get((pattern, metric.partition("/")[0])) or _WHAT.get(
+        pattern, "{is} faulty in {metric}"
+    )
+    words = words.replace("{metric}", clean(metric or "the reports").replace("{", "(").replace("}", ")"))
+    if is_plural:
+        return _VERB.sub(r"\1", words).replace("{it}", "they")
+    return words.replace("{it}", "it").replace("{", "").replace("}", "")
+
+
+def _judged_to(verdict: Verdict) -> str:
+    judged = verdict.get("judged_to_iteration")
+    return "?" if judged is None else str(judged)
+
+
+def _host(first: Mapping[str, Any], rank: int) -> str:
+    for suspect in first.get("suspects", []):
+        if suspect.get("rank") == rank and suspect.get("host"):
+            device = f", device {clean(suspect['device'])}" if suspect.get("device") else ""
+            return f" (host {clean(suspect['host'])}{device})"
+    return ""
+
+
+def _why_undetermined(verdict: Verdict) -> str:
+    reasons = [str(check["why"]) for check in verdict["coverage"]["checks"] if check.get("why")]
+    return (
+        f"No check could run: {clean(reasons[0], 200)}."
+        if reasons
+        else "No check could run on what it reported."
+    )
