@@ -101,6 +101,19 @@ class AttemptAligner:
         """What would settle if the input ended now; nothing changes."""
         return list(self._blocks(self.window, len(self.window), self._ordered_events(), self.layout))
 
+    def complete(self) -> list[IterationBlock]:
+        """Of what is pending, the iterations that every rank with pending records has reached.
+
+        A rank with none is more than the lateness bound behind and not waited for.
+        """
+        reached_R = self.window.last_rows()
+        if not len(reached_R):
+            return []
+        frontier = int(self.window.live_iterations[reached_R.min()])
+        rows = int(np.searchsorted(self.window.live_iterations, frontier, side="right"))
+        ready = [e for e in self._ordered_events() if self._event_iteration(e) <= frontier]
+        return list(self._blocks(self.window, rows, ready, self.layout))
+
     def close(self) -> list[IterationBlock]:
         """Settle everything: the input ended, or a later attempt is well under way."""
         blocks = self._settle(len(self.window), len(self.events))

@@ -116,6 +116,16 @@ class Window:
         found = (m.conflict_PR[part] for m in self.matrices.values() if m.conflict_PR is not None)
         return sum(int(np.count_nonzero(flags)) for flags in found)
 
+    def last_rows(self) -> Ints:
+        """Of each rank with pending records, the last live row that it reported anything at."""
+        part = slice(self.start, self.stop)
+        seen_PR = np.zeros((len(self), len(self.ranks_R)), np.bool_)
+        for matrix in self.matrices.values():
+            seen_PR |= matrix.present_PR[part]
+        if not seen_PR.any():
+            return np.empty(0, np.int64)
+        return (len(self) - 1 - seen_PR[::-1].argmax(axis=0))[seen_PR.any(axis=0)]
+
     def drop(self, rows: int) -> None:
         """Forget the first ``rows`` live positions; views of them stay valid."""
         self.start += rows
@@ -298,7 +308,7 @@ def _distinct(key_N: Ints) -> Ints:
     """The distinct keys, ascending; a pass without a sort where they come in order."""
     steps = np.diff(key_N)
     if (steps >= 0).all():
-        return key_N[np.append(True, steps > 0)]
+        return np.asarray(key_N[np.append(True, steps > 0)])
     return np.unique(key_N)
 
 

@@ -1,0 +1,216 @@
+"""Gathers the facts of an attempt (`AttemptFacts`) from its settled blocks.
+
+Axes: T positions, R ranks.
+
+A fold like the detectors: cut-invariant, and bounded by the number of ranks, metrics and events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from firstfault.mesh import Layout
+from firstfault.telemetry import UNNAMED_RANK, Event, EventKind
+from ingest.blocks import Flags, IterationBlock
+
+from .facts import AttemptFacts
+from .roles import Role
+
+_MAX_EVENTS = 1000
+"""Events kept of each sort: the newest decide (last good checkpoint, last rise of the rate)."""
+_MAX_STEP_TIMES = 512
+"""Step times that the median is taken over: the first ones after the start, which are settled soon."""
+
+_CHANGES = frozenset(
+    {
+        EventKind.LR_CHANGE,
+        EventKind.BATCH_SIZE,
+        EventKind.DATA_CHANGE,
+        EventKind.LOSS_SCALE,
+        EventKind.MEMBERSHIP,
+    }
+)
+
+
+class FactsFold:
+    """What `AttemptFacts` is made of, folded block by block."""
+
+    def __init__(self, attempt: int, lateness_iterations: int) -> None:
+        self.attempt = attempt
+        self.lateness_iterations = lateness_iterations
+        self.first_iteration: int | None = None
+        self.judged_to: int | None = None
+        self.positions = 0
+        self.last_seen: dict[int, int] = {}
+        self.metrics: set[str] = set()
+        self.layout: Layout | None = None
+        self.run_start: dict[str, Any] = {}
+        self.ended = False
+        self.events: dict[str, list[Event]] = {"checkpoint": [], "resume": [], "hardware": [], "change": []}
+        self.last_lr: float | None = None
+        self.last_lr_iteration = -1
+        self.lr_rises: list[tuple[int, int]] = []
+        self.step_times: list[float] = []
+        self.time_span: list[float] = []
+        """[first time, its iteration, last time, its iteration]"""
+
+    def update(self, block: IterationBlock) -> None:
+        """Take the next settled positions."""
+        for event in block.events:
+            self._take_event(event)
+        self.layout = block.layout or self.layout
+        if not len(block):
+            return
+        if self.first_iteration is None:
+            self.first_iteration = int(block.iteration_T[0])
+        self.judged_to = int(block.iteration_T[-1])
+        self.positions += len(block)
+        self.metrics.update(block.numbers, block.checksums)
+        self._see_ranks(block)
+        self._follow_lr(block)
+        self._follow_time(block)
+
+    def facts(
+        self, roles: Mapping[str, Role], labels: Mapping[int, Mapping[str, str]], world_size: int | None
+    ) -> AttemptFacts:
+        """The facts so far, with what the aligner and `Roles` know beside."""
+        judged_to = self.judged_to
+        silent = [
+            rank
+            for rank, seen in sorted(self.last_seen.items())
+            if judged_to is not None and judged_to - seen > self.lateness_iterations
+        ]
+        return AttemptFacts(
+            attempt=self.attempt,
+            first_iteration=self.first_iteration,
+            judged_to=judged_to,
+            positions=self.positions,
+            ranks=tuple(sorted(rank for rank in self.last_seen if rank != UNNAMED_RANK)),
+            metrics=tuple(sorted(self.metrics)),
+            layout=self.layout,
+            run_start=dict(self.run_start),
+            world_size=world_size,
+            checkpoints=tuple(self.events["checkpoint"]),
+            resumes=tuple(self.events["resume"]),
+            hardware=tuple(self.events["hardware"]),
+            changes=tuple(self.events["change"]),
+            lr_rises=tuple(self.lr_rises),
+            labels=labels,
+            roles=dict(roles),
+            iteration_time_s=self._iteration_time_s(),
+            silent_ranks=tuple(rank for rank in silent if rank != UNNAMED_RANK),
+            ended=self.ended,
+        )
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """The whole state as plain data."""
+        return {
+            "first_iteration": self.first_iteration,
+            "judged_to": self.judged_to,
+            "positions": self.positions,
+            "last_seen": [[rank, seen] for rank, seen in sorted(self.last_seen.items())],
+            "metrics": sorted(self.metrics),
+            "layout": None if self.layout is None else self.layout.to_plain(),
+            "run_start": self.run_start,
+            "ended": self.ended,
+            "events": {sort: [event.to_plain() for event in events] for sort, events in self.events.items()},
+            "last_lr": [self.last_lr, self.last_lr_iteration],
+            "lr_rises": [list(rise) for rise in self.lr_rises],
+            "step_times": self.step_times,
+            "time_span": self.time_span,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from what `snapshot` gave."""
+        self.first_iteration, self.judged_to = state["first_iteration"], state["judged_to"]
+        self.positions = state["positions"]
+        self.last_seen = {rank: seen for rank, seen in state["last_seen"]}  # noqa: C416  # pairs come as lists
+        self.metrics = set(state["metrics"])
+        self.layout = None if state["layout"] is None else Layout.from_plain(state["layout"])
+        self.run_start, self.ended = dict(state["run_start"]), state["ended"]
+        self.events = {
+            sort: [Event.from_plain(e) for e in events] for sort, events in state["events"].items()
+        }
+        self.last_lr, self.last_lr_iteration = state["last_lr"]
+        self.lr_rises = [(first, last) for first, last in state["lr_rises"]]
+        self.step_times, self.time_span = list(state["step_times"]), list(state["time_span"])
+
+    def _take_event(self, event: Event) -> None:
+        if event.kind is EventKind.RUN_START:
+            # Each rank may send its own: what a lower rank said first stands, the rest is added.
+            self.run_start = {**event.fields, **self.run_start}
+        elif event.kind is EventKind.RUN_END:
+            self.ended = True
+        elif event.kind in _CHANGES:
+            self._keep("change", event)
+        elif event.kind.value in self.events:
+            self._keep(event.kind.value, event)
+
+    def _keep(self, sort: str, event: Event) -> None:
+        kept = self.events[sort]
+        kept.append(event)
+        del kept[:-_MAX_EVENTS]
+
+    def _see_ranks(self, block: IterationBlock) -> None:
+        seen_TR = _any_present(block)
+        if seen_TR is None:
+            return
+        some_R = seen_TR.any(axis=0)
+        last_R = len(block) - 1 - seen_TR[::-1].argmax(axis=0)
+        iterations = block.iteration_T[last_R[some_R]].tolist()
+        self.last_seen.update(zip(block.ranks_R[some_R].tolist(), iterations, strict=True))
+
+    def _follow_lr(self, block: IterationBlock) -> None:
+        """Stretches over which the learning rate grew: explosions shortly after one are its doing."""
+        lr = block.numbers.get("lr")
+        if lr is None:
+            return
+        some_T = lr.present_TR.any(axis=1)
+        # The greatest reported value stands for all: ranks agree on the rate, or agreement.py says so.
+        lr_T = np.where(lr.present_TR, lr.values_TR, -np.inf).max(axis=1)[some_T]
+        before_T = np.append(np.nan if self.last_lr is None else self.last_lr, lr_T[:-1])
+        iteration_T = block.iteration_T[some_T]
+        for at in np.flatnonzero(lr_T > before_T).tolist():
+            start = int(iteration_T[at])
+            previous = int(iteration_T[at - 1]) if at else self.last_lr_iteration
+            if self.lr_rises and self.lr_rises[-1][1] == previous:
+                self.lr_rises[-1] = (self.lr_rises[-1][0], start)
+            else:
+                self.lr_rises.append((start, start))
+                del self.lr_rises[:-_MAX_EVENTS]
+        if len(lr_T):
+            self.last_lr = float(lr_T[-1])
+            self.last_lr_iteration = int(iteration_T[-1])
+
+    def _follow_time(self, block: IterationBlock) -> None:
+        step_time = block.numbers.get("step_time_s")
+        room = _MAX_STEP_TIMES - len(self.step_times)
+        if step_time is not None and room > 0:
+            usable_TR = step_time.present_TR & np.isfinite(step_time.values_TR)
+            # The slowest rank sets the pace of an iteration.
+            slowest_T = np.where(usable_TR, step_time.values_TR, -np.inf).max(axis=1)
+            self.step_times += slowest_T[usable_TR.any(axis=1)][:room].tolist()
+        timed_T = np.flatnonzero(np.isfinite(block.time_T))
+        if len(timed_T):
+            first, last = int(timed_T[0]), int(timed_T[-1])
+            if not self.time_span:
+                self.time_span = [float(block.time_T[first]), int(block.iteration_T[first]), 0.0, 0]
+            self.time_span[2:] = [float(block.time_T[last]), int(block.iteration_T[last])]
+
+    def _iteration_time_s(self) -> float | None:
+        if self.step_times:
+            return float(np.median(self.step_times))
+        if self.time_span and self.time_span[3] > self.time_span[1]:
+            return max(0.0, (self.time_span[2] - self.time_span[0]) / (self.time_span[3] - self.time_span[1]))
+        return None
+
+
+def _any_present(block: IterationBlock) -> Flags | None:
+    """Which rank reported anything at which position."""
+    seen: Flags | None = None
+    for column in (*block.numbers.values(), *block.checksums.values()):
+        seen = column.present_TR if seen is None else seen | column.present_TR
+    return seen
