@@ -1,0 +1,236 @@
+"""Settings: one TOML file and a few environment variables, read into the dataclasses of their owners.
+
+A table of the file is one dataclass (`SECTIONS`), a key one field of it. An unknown table or key, a
+value of the wrong type or out of range stops the start and is named in full. The environment holds
+addresses and secrets only (`ENVIRONMENT`), and wins over the file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from ingest.decode import DecodeConfig
+from ingest.kafka_config import KafkaSourceConfig
+
+from .pipeline import PipelineConfig
+from .store import StoreConfig
+
+ENVIRONMENT: Mapping[str, str] = {
+    "FIRSTFAULT_KAFKA": "kafka.bootstrap",
+    "FIRSTFAULT_KAFKA_USERNAME": "kafka.client.sasl_plain_username",
+    "FIRSTFAULT_KAFKA_PASSWORD": "kafka.client.sasl_plain_password",
+}
+"""Which variable sets which key."""
+MASK = "********"
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be: names the key in full, the rule and the value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerConfig:
+    """How often the worker speaks and saves; no verdict depends on any of it."""
+
+    poll_timeout_s: float = 0.5
+    """Longest wait for the next records: also how late a stop is noticed at worst."""
+    judge_every_s: float = 1.0
+    """Least time between two looks at the same runs: a verdict costs milliseconds a run, and nobody
+    reads faster."""
+    settle_after_s: float = 2.0
+    """Once nothing came for so long, what is there is judged as if it ended; until then iterations
+    that some rank has yet to report are left out of the verdict."""
+    checkpoint_every_s: float = 10.0
+    """Longest stretch read again after a crash; at 100 000 records/s that is ten seconds of work."""
+    checkpoint_every_records: int = 1_000_000
+    """A checkpoint also comes after so many records, so that a catch-up is not lost to a crash."""
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("poll_timeout_s", 0.01),
+            ("judge_every_s", 0.0),
+            ("settle_after_s", 0.1),
+            ("checkpoint_every_s", 0.1),
+        ):
+            if not least <= getattr(self, name) <= 3600.0:
+                raise ValueError(f"{name} must be from {least} to 3600, got {getattr(self, name)}")
+        if self.checkpoint_every_records < 1:
+            raise ValueError(f"checkpoint_every_records must be >= 1, got {self.checkpoint_every_records}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that can be set, by table."""
+
+    kafka: KafkaSourceConfig = field(default_factory=KafkaSourceConfig)
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
+    pipeline: PipelineConfig = field(default_factory=PipelineConfig)
+    worker: WorkerConfig = field(default_factory=WorkerConfig)
+    store: StoreConfig = field(default_factory=StoreConfig)
+
+
+def load_settings(
+    path: Path | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    overrides: Mapping[str, object] | None = None,
+) -> Settings:
+    """The resolved settings: defaults, then file, environment and ``overrides`` (``kafka.group``: value).
+
+    Lists in the environment and in overrides may be text with commas.
+
+    Raises:
+        ConfigError: the file cannot be read or parsed, or a key or value in it cannot be.
+    """
+    tables = _read(path) if path is not None else {}
+    given = os.environ if environment is None else environment
+    late = {key: given[name] for name, key in ENVIRONMENT.items() if given.get(name)}
+    for key, value in {**late, **(overrides or {})}.items():
+        _put(tables, key, value)
+    settings = _build(Settings, tables, "")
+    assert isinstance(settings, Settings)
+    return settings
+
+
+def to_toml(settings: Settings) -> str:
+    """The settings as TOML that `load_settings` reads back; secrets are masked, unset keys commented out."""
+    return "\n".join(_table(one.name, getattr(settings, one.name)) for one in dataclasses.fields(settings))
+
+
+def setting_keys() -> list[str]:
+    """The full name of every setting, in order."""
+    return [
+        key for one in dataclasses.fields(Settings) for key in _keys(one.name, getattr(Settings(), one.name))
+    ]
+
+
+def _put(tables: dict[str, object], key: str, value: object) -> None:
+    """Set ``a.b.c`` in nested tables; what is in the way of the tables is replaced."""
+    *parents, name = key.split(".")
+    for parent in parents:
+        inner = tables.get(parent)
+        if not isinstance(inner, dict):
+            inner = tables[parent] = {}
+        tables = inner
+    tables[name] = value
+
+
+def _read(path: Path) -> dict[str, object]:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from error
+
+
+def _build(owner: type, table: Mapping[str, object], prefix: str) -> object:
+    """``owner`` with the fields of ``table``; nested dataclasses are nested tables."""
+    hints = typing.get_type_hints(owner)
+    names = [one.name for one in dataclasses.fields(owner)]
+    values: dict[str, object] = {}
+    for name, value in table.items():
+        key = f"{prefix}.{name}" if prefix else name
+        if name not in names:
+            where = prefix or "there"
+            raise ConfigError(f"{key}: unknown key; {where} {'has' if prefix else 'is'} {', '.join(names)}")
+        values[name] = _coerce(value, hints[name], key)
+    try:
+        return owner(**values)
+    except ConfigError:
+        raise
+    except ValueError as error:
+        # an owner that names its own table must not have it twice
+        words = str(error).removeprefix(f"{prefix.rpartition('.')[2]}.")
+        raise ConfigError(f"{prefix}.{words}" if prefix else words) from error
+
+
+def _coerce(value: object, hint: object, key: str) -> object:
+    """``value`` as the field's type; TOML's types are close, so only safe widening is done."""
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{key} must be a table, got {value!r}")
+        return _build(hint, value, key)
+    if typing.get_origin(hint) is Mapping:
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{key} must be a table, got {value!r}")
+        return dict(value)
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        members = [one for one in typing.get_args(hint) if one is not type(None)]
+        return _coerce(value, members[0], key)
+    if typing.get_origin(hint) is tuple:
+        if isinstance(value, str):
+            value = [part.strip() for part in value.split(",") if part.strip()]
+        if not isinstance(value, list | tuple):
+            raise ConfigError(f"{key} must be a list, got {value!r}")
+        return tuple(_coerce(one, typing.get_args(hint)[0], key) for one in value)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        choices = [str(member.value) for member in hint]
+        if str(value) not in choices:
+            raise ConfigError(f"{key} must be one of {', '.join(choices)}, got {value!r}")
+        return hint(value)
+    return _scalar(value, hint, key)
+
+
+def _scalar(value: object, hint: object, key: str) -> object:
+    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if hint is Path and isinstance(value, str | Path):
+        return Path(value)
+    if hint is int and isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if (hint is str and isinstance(value, str)) or (hint is bool and isinstance(value, bool)):
+        return value
+    words = {"float": "a number", "int": "an integer", "str": "text", "bool": "true or false"}
+    wanted = words.get(getattr(hint, "__name__", ""), str(hint))
+    raise ConfigError(f"{key} must be {wanted}, got {value!r}")
+
+
+def _keys(prefix: str, owner: object) -> list[str]:
+    keys: list[str] = []
+    for one in dataclasses.fields(owner):  # type: ignore[arg-type]  # callers pass dataclass instances
+        value = getattr(owner, one.name)
+        key = f"{prefix}.{one.name}"
+        keys += _keys(key, value) if dataclasses.is_dataclass(value) else [key]
+    return keys
+
+
+def _table(name: str, owner: object) -> str:
+    lines, nested = [f"[{name}]"], []
+    for one in dataclasses.fields(owner):  # type: ignore[arg-type]  # callers pass dataclass instances
+        value = getattr(owner, one.name)
+        if dataclasses.is_dataclass(value):
+            nested.append(_table(f"{name}.{one.name}", value))
+        elif isinstance(value, Mapping):
+            free = [f"{_toml(key)} = {_toml(_masked(key, value[key]))}" for key in sorted(value)]
+            nested.append("\n".join([f"[{name}.{one.name}]", *free, ""]))
+        elif value is None:
+            lines.append(f"# {one.name} is not set")
+        else:
+            lines.append(f"{one.name} = {_toml(_masked(one.name, value))}")
+    return "\n".join([*lines, "", *nested])
+
+
+def _masked(name: str, value: object) -> object:
+    is_secret = any(word in name for word in ("password", "secret", "token", "sasl_oauth"))
+    return MASK if value and is_secret else value
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(_toml(one) for one in value)}]"
+    escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in escaped) + '"'

@@ -1,0 +1,243 @@
+"""Log files judged without a broker or a store: the same pipeline over a file source, job by job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from detectors.verdict import Verdict, canonical_bytes, to_json
+from ingest.errors import UnreadableInput
+from ingest.file_source import FileNotes, FileSource, Progress
+from ingest.jobs import Job, find_jobs
+
+from .config import Settings
+from .curves import CurvePoint
+from .pipeline import Pipeline
+from .rejects import Quarantine, RejectTally
+
+_POLL_S = 0.5
+"""Longest wait for a growing file: how late a Ctrl-C or a new line is noticed at worst."""
+_PLOTTED = ("loss", "global_loss", "grad_norm", "local_grad_norm")
+"""Curves in the order in which one is chosen for the plot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedRun:
+    """One run of one job: its verdict and the curve to plot beside it."""
+
+    verdict: Verdict
+    metric: str = ""
+    curve: Sequence[CurvePoint] = ()
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The verdict as a JSON object."""
+        return dict(to_json(self.verdict))
+
+    @property
+    def line(self) -> str:
+        """The canonical verdict as one line of JSON."""
+        return canonical_bytes(self.verdict).decode("ascii")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedJob:
+    """What became of one job: its runs, or why it could not be read."""
+
+    name: str
+    runs: tuple[JudgedRun, ...] = ()
+    rejects: RejectTally = field(default_factory=RejectTally)
+    notes: tuple[FileNotes, ...] = ()
+    unreadable: str = ""
+    """Why there is no or only half a verdict: a sentence that names the input; empty when all was read."""
+
+
+class Watcher(Protocol):
+    """Is told how far reading has come; a progress bar, or nothing."""
+
+    def __call__(self, job: Job, progress: Progress) -> None:
+        """``progress`` of the files of ``job``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOptions:
+    """What `firstfault replay` was asked for."""
+
+    settings: Settings = field(default_factory=Settings)
+    run: str | None = None
+    """Judge only the run of this name."""
+    stdin: BinaryIO | None = None
+    quarantine: Quarantine | None = None
+    watcher: Watcher | None = None
+
+
+def readable_jobs(paths: Sequence[str | Path]) -> tuple[list[Job], list[JudgedJob]]:
+    """The jobs in ``paths``, and for each path that is not there the reason."""
+    good: list[str | Path] = []
+    missing: list[JudgedJob] = []
+    for path in paths:
+        try:
+            find_jobs([path])
+        except UnreadableInput as error:
+            missing.append(JudgedJob(name=str(path), unreadable=str(error)))
+        else:
+            good.append(path)
+    return find_jobs(good), missing
+
+
+def judge_jobs(jobs: Sequence[Job], options: ReplayOptions) -> Iterator[JudgedJob]:
+    """Each job read to its end and judged, in order; a job that cannot be read is a value too."""
+    for job in jobs:
+        yield _judge_job(job, options)
+
+
+def follow_jobs(
+    jobs: Sequence[Job],
+    options: ReplayOptions,
+    on_change: Callable[[JudgedRun], None],
+    is_over: Callable[[], bool],
+) -> list[JudgedJob]:
+    """Judge jobs whose files are still being written, until ``is_over``.
+
+    ``on_change`` gets a run whenever its verdict says something new. Returns the last state.
+    """
+    followed = [_Reading(job, options, is_following=True) for job in jobs]
+    told: dict[tuple[str, str], bytes] = {}
+    try:
+        while not is_over() and any(not one.unreadable for one in followed):
+            for one in followed:
+                one.step(_POLL_S / len(followed))
+                for run in one.changed():
+                    key = one.job.run, run.verdict.run
+                    news = _news(run.verdict)
+                    if told.get(key) != news:
+                        told[key] = news
+                        on_change(run)
+        return [one.result() for one in followed]
+    finally:
+        for one in followed:
+            one.close()
+
+
+def replay_files(paths: Sequence[str | Path], settings: Settings | None = None) -> list[dict[str, Any]]:
+    """The verdicts of all runs in ``paths`` as JSON objects, in order of the jobs.
+
+    Raises:
+        UnreadableInput: a path that is not there, or an input without one usable record.
+    """
+    options = ReplayOptions(settings=settings or Settings())
+    verdicts: list[dict[str, Any]] = []
+    for job in judge_jobs(find_jobs(paths), options):
+        if job.unreadable:
+            raise UnreadableInput(job.unreadable)
+        verdicts += [run.body for run in job.runs]
+    return verdicts
+
+
+class _Reading:
+    """One job on its way from files to verdicts."""
+
+    def __init__(self, job: Job, options: ReplayOptions, *, is_following: bool = False) -> None:
+        self.job = job
+        self.unreadable = ""
+        self._options = options
+        self._tally = RejectTally()
+        self._pipeline = Pipeline(options.settings.pipeline)
+        self._source = FileSource(job, follow=is_following, stdin=options.stdin)
+
+    def step(self, timeout_s: float) -> None:
+        """Take the next batches."""
+        if self.unreadable:
+            return
+        try:
+            batches = self._source.poll(timeout_s)
+        except UnreadableInput as error:
+            self.unreadable = str(error)
+            return
+        for batch in batches:
+            self._tally.add(batch.rejected)
+            if self._options.quarantine is not None:
+                self._options.quarantine.add(batch.rejected)
+            self._pipeline.feed(batch)
+        if self._options.watcher is not None:
+            self._options.watcher(self.job, self._source.progress)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more can come."""
+        return bool(self.unreadable) or self._source.is_exhausted
+
+    def changed(self) -> list[JudgedRun]:
+        """Runs with records since they were last judged, judged by what is complete."""
+        return [
+            self._judged(name, ended=False) for name in self._pipeline.dirty_runs() if self._is_wanted(name)
+        ]
+
+    def result(self) -> JudgedJob:
+        """All runs, judged as ended here."""
+        names = [name for name in self._pipeline.runs if self._is_wanted(name)]
+        runs = tuple(self._judged(name, ended=True) for name in names)
+        unreadable = self.unreadable
+        if not unreadable and not runs:
+            unreadable = self._why_empty()
+        return JudgedJob(
+            name=self.job.run, runs=runs, rejects=self._tally, notes=self._source.notes, unreadable=unreadable
+        )
+
+    def close(self) -> None:
+        self._source.close()
+
+    def _is_wanted(self, name: str) -> bool:
+        return self._options.run is None or name == self._options.run
+
+    def _judged(self, name: str, *, ended: bool) -> JudgedRun:
+        verdict = self._pipeline.verdict(name, ended=ended)
+        metric, curve = _curve(self._pipeline, name, verdict)
+        return JudgedRun(verdict=verdict, metric=metric, curve=curve)
+
+    def _why_empty(self) -> str:
+        paths = ", ".join(file.path for file in self.job.files[:3])
+        if self._pipeline.runs:
+            return f"{paths}: no run named {self._options.run}; there is {', '.join(self._pipeline.runs[:5])}"
+        if not self._tally.by_reason:
+            return f"{paths}: empty, not one record"
+        reason = max(self._tally.by_reason, key=lambda name: self._tally.by_reason[name])
+        return f"{paths}: not one usable record; {self._tally.words}, most because of {reason}"
+
+
+def _judge_job(job: Job, options: ReplayOptions) -> JudgedJob:
+    try:
+        reading = _Reading(job, options)
+    except UnreadableInput as error:
+        return JudgedJob(name=job.run, unreadable=str(error))
+    try:
+        while not reading.is_over:
+            reading.step(_POLL_S)
+        return reading.result()
+    finally:
+        reading.close()
+
+
+def _curve(pipeline: Pipeline, name: str, verdict: Verdict) -> tuple[str, Sequence[CurvePoint]]:
+    """The loss curve, or the next best, of the attempt in which the root incident lies, else the last."""
+    attempts = pipeline.curves(name)
+    if not attempts:
+        return "", ()
+    confirmed = [one.first.attempt for one in verdict.incidents if one.certainty.value == "confirmed"]
+    chosen = next(
+        (attempts[attempt] for attempt in confirmed if attempt in attempts), attempts[max(attempts)]
+    )
+    metric = next((one for one in _PLOTTED if chosen.get(one)), "")
+    return metric, chosen.get(metric, ())
+
+
+def _news(verdict: Verdict) -> bytes:
+    """What a person would call a change: the label and where the incidents are, not how far it was judged."""
+    found = [
+        (one.id, one.label, one.certainty, one.first.ranks, one.first.iteration) for one in verdict.incidents
+    ]
+    return json.dumps([verdict.label, found], default=str).encode()
