@@ -3,48 +3,271 @@
 Axes: N records.
 
 Cells of what was not reported hold NaN (0 in checksums), so that equal records give equal bytes.
+A label that a rank repeats is kept at the ends of each stretch only, see `labels`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import TypeVar
 
-from firstfault.telemetry import Event, Record
+import numpy as np
+from numpy.typing import NDArray
 
-from .blocks import Flags, RecordBatch, Rejected
+from firstfault.telemetry import Checksum, Event, Record, Value
+
+from .blocks import ChecksumColumn, Flags, NumberColumn, RecordBatch, Rejected
+from .labels import labels_from_rows
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+_WORD_BITS = 64
+_WORD_MASK = (1 << _WORD_BITS) - 1
+MAX_CELLS = 1 << 25
+"""Rows times distinct metrics of one batch: 300 MB as columns. Reached only by made-up names."""
 
 
 class BatchBuilder:
     """Collects records and events in arrival order, then gives them as columns."""
 
+    def __init__(self, max_cells: int = MAX_CELLS) -> None:
+        self._max_cells = max_cells
+        self._records: list[Record] = []
+        self._events: list[tuple[int, Event]] = []
+        self._rejected: list[Rejected] = []
+
     def add(self, what: Record | Event) -> None:
         """Take the next record or event."""
-        raise NotImplementedError
+        if isinstance(what, Record):
+            self._records.append(what)
+        else:
+            self._events.append((len(self._records), what))
 
     def reject(self, rejected: Rejected) -> None:
         """Keep what was not understood."""
-        raise NotImplementedError
+        self._rejected.append(rejected)
 
     def build(self) -> RecordBatch:
-        """All that was added, as one batch."""
-        raise NotImplementedError
+        """All that was added, as one batch.
+
+        Metrics beyond the cell budget are left out, the last seen first, each counted as rejected.
+        """
+        records = self._records
+        numbers, checksums, labels = _sparse(records)
+        size = len(records)
+        admitted, refused = _admit([*numbers, *checksums], size, self._max_cells)
+        runs = {name: at for at, name in enumerate(dict.fromkeys(record.run for record in records))}
+        run_N = np.fromiter((runs[record.run] for record in records), np.int32, size)
+        attempt_N = np.fromiter((record.attempt for record in records), np.int32, size)
+        rank_N = np.fromiter((record.rank for record in records), np.int32, size)
+        iteration_N = np.fromiter((record.iteration for record in records), np.int64, size)
+        microbatch_N = np.fromiter((record.microbatch for record in records), np.int32, size)
+        keys = (run_N, attempt_N, rank_N, iteration_N, microbatch_N)
+        return RecordBatch(
+            runs=tuple(runs),
+            run_N=run_N,
+            attempt_N=attempt_N,
+            rank_N=rank_N,
+            iteration_N=iteration_N,
+            microbatch_N=microbatch_N,
+            time_N=np.fromiter((np.nan if r.time is None else r.time for r in records), np.float64, size),
+            numbers={name: _dense_number(size, *numbers[name]) for name in numbers if name in admitted},
+            checksums={
+                name: _dense_checksum(size, *checksums[name]) for name in checksums if name in admitted
+            },
+            labels=labels_from_rows(labels, keys),
+            events=tuple(self._events),
+            rejected=(*self._rejected, *refused),
+        )
 
 
-def batch_from_records(arrived: Sequence[Record | Event], rejected: Sequence[Rejected] = ()) -> RecordBatch:
+def batch_from_records(arrived: Iterable[Record | Event], rejected: Iterable[Rejected] = ()) -> RecordBatch:
     """Records and events in arrival order as one batch."""
-    raise NotImplementedError
+    builder = BatchBuilder()
+    for what in arrived:
+        builder.add(what)
+    for why in rejected:
+        builder.reject(why)
+    return builder.build()
 
 
 def records_from_batch(batch: RecordBatch) -> list[Record]:
-    """The rows of a batch as records, for tests and small output."""
-    raise NotImplementedError
+    """The rows of a batch as records, for small output; labels only at the rows that kept them."""
+    metrics: list[dict[str, Value]] = [{} for _ in range(len(batch))]
+    labels: list[dict[str, str]] = [{} for _ in range(len(batch))]
+    for name, number in batch.numbers.items():
+        for at in np.flatnonzero(number.present_N).tolist():
+            metrics[at][name] = float(number.values_N[at])
+    for name, checksum in batch.checksums.items():
+        for at in np.flatnonzero(checksum.present_N).tolist():
+            high, low = int(checksum.high_N[at]), int(checksum.low_N[at])
+            metrics[at][name] = Checksum(high << _WORD_BITS | low)
+    for at, name, text in batch.labels:
+        labels[at][name] = text
+    return [
+        Record(
+            run=batch.runs[batch.run_N[at]],
+            rank=int(batch.rank_N[at]),
+            iteration=int(batch.iteration_N[at]),
+            attempt=int(batch.attempt_N[at]),
+            microbatch=int(batch.microbatch_N[at]),
+            time=None if np.isnan(batch.time_N[at]) else float(batch.time_N[at]),
+            metrics=metrics[at],
+            labels=labels[at],
+        )
+        for at in range(len(batch))
+    ]
 
 
-def concatenate(batches: Sequence[RecordBatch]) -> RecordBatch:
-    """The batches one after the other as one batch; of none, the empty batch."""
-    raise NotImplementedError
+def concatenate(batches: Sequence[RecordBatch], max_cells: int = MAX_CELLS) -> RecordBatch:
+    """The batches one after the other as one batch; of none, the empty batch.
+
+    Metrics beyond the cell budget are left out, the last seen first, each counted as rejected.
+    """
+    if len(batches) == 1:
+        return batches[0]
+    sizes = [len(batch) for batch in batches]
+    starts = [0, *accumulate(sizes)]
+    runs = {name: at for at, name in enumerate(dict.fromkeys(n for batch in batches for n in batch.runs))}
+    names = dict.fromkeys(name for batch in batches for name in batch.numbers)
+    checksum_names = dict.fromkeys(name for batch in batches for name in batch.checksums)
+    admitted, refused = _admit([*names, *checksum_names], starts[-1], max_cells)
+    own = [np.array([runs[name] for name in batch.runs], np.int32)[batch.run_N] for batch in batches]
+    return RecordBatch(
+        runs=tuple(runs),
+        run_N=_join(own, np.int32),
+        attempt_N=_join([batch.attempt_N for batch in batches], np.int32),
+        rank_N=_join([batch.rank_N for batch in batches], np.int32),
+        iteration_N=_join([batch.iteration_N for batch in batches], np.int64),
+        microbatch_N=_join([batch.microbatch_N for batch in batches], np.int32),
+        time_N=_join([batch.time_N for batch in batches], np.float64),
+        numbers={
+            name: _join_numbers([batch.numbers.get(name) for batch in batches], sizes)
+            for name in names
+            if name in admitted
+        },
+        checksums={
+            name: _join_checksums([batch.checksums.get(name) for batch in batches], sizes)
+            for name in checksum_names
+            if name in admitted
+        },
+        labels=tuple(
+            (at + start, name, text)
+            for start, batch in zip(starts[:-1], batches, strict=True)
+            for at, name, text in batch.labels
+        ),
+        events=tuple(
+            (before + start, event)
+            for start, batch in zip(starts[:-1], batches, strict=True)
+            for before, event in batch.events
+        ),
+        rejected=(*(why for batch in batches for why in batch.rejected), *refused),
+    )
 
 
 def select_rows(batch: RecordBatch, keep_N: Flags) -> RecordBatch:
-    """The records where ``keep_N``; events stay with the records before them, ``rejected`` is kept."""
-    raise NotImplementedError
+    """The records where ``keep_N``; events stay with the records before them, ``rejected`` is kept.
+
+    ``runs`` keeps all names. A label goes with the row that carries it.
+    """
+    if keep_N.all():
+        return batch
+    kept_before = np.concatenate(([0], np.cumsum(keep_N))).tolist()
+    return RecordBatch(
+        runs=batch.runs,
+        run_N=batch.run_N[keep_N],
+        attempt_N=batch.attempt_N[keep_N],
+        rank_N=batch.rank_N[keep_N],
+        iteration_N=batch.iteration_N[keep_N],
+        microbatch_N=batch.microbatch_N[keep_N],
+        time_N=batch.time_N[keep_N],
+        numbers={
+            name: NumberColumn(
+                column.values_N[keep_N],
+                column.present_N[keep_N],
+                None if column.inferred_N is None else column.inferred_N[keep_N],
+            )
+            for name, column in batch.numbers.items()
+        },
+        checksums={
+            name: ChecksumColumn(column.high_N[keep_N], column.low_N[keep_N], column.present_N[keep_N])
+            for name, column in batch.checksums.items()
+        },
+        labels=tuple((kept_before[at], name, text) for at, name, text in batch.labels if keep_N[at]),
+        events=tuple((kept_before[before], event) for before, event in batch.events),
+        rejected=batch.rejected,
+    )
+
+
+def _admit(names: Sequence[str], size: int, max_cells: int) -> tuple[frozenset[str], list[Rejected]]:
+    """The metrics that fit the cell budget in order of appearance, and one `Rejected` for each other."""
+    limit = max(1, max_cells // max(1, size))
+    rule = f"must be among the first {limit} metrics of a batch of {size} records"
+    refused = [Rejected(name, rule, "all values", whole=False) for name in names[limit:]]
+    return frozenset(names[:limit]), refused
+
+
+Sparse = dict[str, tuple[list[int], list[Value]]]
+
+
+def _sparse(records: Sequence[Record]) -> tuple[Sparse, Sparse, dict[str, tuple[list[int], list[str]]]]:
+    numbers: Sparse = {}
+    checksums: Sparse = {}
+    labels: dict[str, tuple[list[int], list[str]]] = {}
+    for at, record in enumerate(records):
+        for name, value in record.metrics.items():
+            kind = checksums if isinstance(value, Checksum) else numbers
+            rows, values = kind.setdefault(name, ([], []))
+            rows.append(at)
+            values.append(value)
+        for name, text in record.labels.items():
+            label_rows, texts = labels.setdefault(name, ([], []))
+            label_rows.append(at)
+            texts.append(text)
+    return numbers, checksums, labels
+
+
+def _dense_number(size: int, rows: list[int], values: list[Value]) -> NumberColumn:
+    values_N, present_N = np.full(size, np.nan), np.zeros(size, np.bool_)
+    values_N[rows] = values
+    present_N[rows] = True
+    return NumberColumn(values_N, present_N)
+
+
+def _dense_checksum(size: int, rows: list[int], values: list[Value]) -> ChecksumColumn:
+    high_N, low_N, present_N = np.zeros(size, np.uint64), np.zeros(size, np.uint64), np.zeros(size, np.bool_)
+    words = [int(value) for value in values]
+    high_N[rows] = np.array([word >> _WORD_BITS for word in words], np.uint64)
+    low_N[rows] = np.array([word & _WORD_MASK for word in words], np.uint64)
+    present_N[rows] = True
+    return ChecksumColumn(high_N, low_N, present_N)
+
+
+def _join(parts: Sequence[NDArray[Scalar]], dtype: type[Scalar]) -> NDArray[Scalar]:
+    return np.concatenate(parts, dtype=dtype) if parts else np.empty(0, dtype)
+
+
+def _join_numbers(parts: Sequence[NumberColumn | None], sizes: Sequence[int]) -> NumberColumn:
+    pairs = list(zip(parts, sizes, strict=True))
+    has_inferred = any(part is not None and part.inferred_N is not None for part in parts)
+    return NumberColumn(
+        np.concatenate([np.full(n, np.nan) if part is None else part.values_N for part, n in pairs]),
+        _flags([(None if part is None else part.present_N, n) for part, n in pairs]),
+        _flags([(None if part is None else part.inferred_N, n) for part, n in pairs])
+        if has_inferred
+        else None,
+    )
+
+
+def _join_checksums(parts: Sequence[ChecksumColumn | None], sizes: Sequence[int]) -> ChecksumColumn:
+    pairs = list(zip(parts, sizes, strict=True))
+    return ChecksumColumn(
+        np.concatenate([np.zeros(n, np.uint64) if part is None else part.high_N for part, n in pairs]),
+        np.concatenate([np.zeros(n, np.uint64) if part is None else part.low_N for part, n in pairs]),
+        _flags([(None if part is None else part.present_N, n) for part, n in pairs]),
+    )
+
+
+def _flags(parts: Sequence[tuple[Flags | None, int]]) -> Flags:
+    return np.concatenate([np.zeros(n, np.bool_) if part is None else part for part, n in parts])

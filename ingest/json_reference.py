@@ -1,0 +1,132 @@
+"""The reference decoder of JSON lines: one line after the other, the meaning by `firstfault.wire`.
+
+It is slower than the columnar reader of `json_fast`, understands everything, and is what that reader
+must agree with. A line is what stands between two ``\\n``: U+2028 and its like are no line ends.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Protocol
+
+from pydantic_core import from_json
+
+from firstfault.telemetry import Event, Record
+from firstfault.wire import Defaults, Rejection, interpret
+from firstfault.wire_values import describe
+
+from .blocks import Rejected
+from .columns import BatchBuilder
+
+BOM = b"\xef\xbb\xbf"
+RULE_JSON = "must be JSON"
+RULE_FRAMED = "must be JSON: this is framed by a schema registry, send plain JSON without its serializer"
+_FRAME_BYTES = 5  # Confluent wire format: a zero byte and a schema id of four
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineLimits:
+    """What one line may ask of us."""
+
+    max_line_bytes: int
+    max_keys: int
+
+
+class Places(Protocol):
+    """Tells where a line came from."""
+
+    def of(self, line: int) -> tuple[str, int]:
+        """Source and offset of a line, counted from 0 in the decoded bytes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlaces:
+    """Lines of a file: the offset is the line's number."""
+
+    source: str
+    first_offset: int
+
+    def of(self, line: int) -> tuple[str, int]:
+        """Source and offset of a line, counted from 0 in the decoded bytes."""
+        return self.source, self.first_offset + line
+
+
+class MessagePlaces:
+    """Lines of joined messages: the offset is the message's. Counted only when first asked for."""
+
+    def __init__(self, messages: Sequence[tuple[str, int, bytes]]) -> None:
+        self._messages = messages
+        self._ends: list[int] = []
+
+    def of(self, line: int) -> tuple[str, int]:
+        """Source and offset of a line, counted from 0 in the decoded bytes."""
+        if not self._ends:
+            self._ends = list(accumulate(value.count(b"\n") + 1 for _, _, value in self._messages))
+        source, offset, _ = self._messages[bisect_right(self._ends, line)]
+        return source, offset
+
+
+class ReferenceDecoder:
+    """Decodes lines one at a time into a builder."""
+
+    def __init__(self, limits: LineLimits, defaults: Defaults) -> None:
+        self._limits = limits
+        self._defaults = defaults
+
+    def decode(
+        self, data: bytes, first_line: int, places: Places, builder: BatchBuilder
+    ) -> list[Mapping[str, object]]:
+        """Add every line of ``data`` to the builder; the objects of clean records, to learn from."""
+        clean: list[Mapping[str, object]] = []
+        for number, raw in enumerate(data.split(b"\n"), first_line):
+            if not raw or raw.isspace():
+                continue
+            result = self.decode_line(raw, number, places, builder)
+            if result is not None:
+                clean.append(result)
+        return clean
+
+    def decode_line(
+        self, raw: bytes, number: int, places: Places, builder: BatchBuilder
+    ) -> Mapping[str, object] | None:
+        """Add one line to the builder; its object if it is a record of which nothing was rejected."""
+        line, rejections = self._parse(raw)
+        result: Record | Event | None = None
+        if not rejections:
+            interpreted = interpret(line, self._defaults)
+            result, rejections = interpreted.result, interpreted.rejections
+            if result is not None:
+                builder.add(result)
+        if rejections:
+            source, offset = places.of(number)
+            kept = raw[: self._limits.max_line_bytes]
+            for why in rejections:
+                builder.reject(rejected(why, source, offset, kept))
+            return None
+        return line if isinstance(result, Record) and isinstance(line, Mapping) else None
+
+    def _parse(self, raw: bytes) -> tuple[object, tuple[Rejection, ...]]:
+        """The JSON value of a line, or why it has none."""
+        if len(raw) > self._limits.max_line_bytes:
+            rule = f"must be at most {self._limits.max_line_bytes} bytes"
+            return None, (Rejection("line", rule, f"{len(raw)} bytes: {describe(raw[:40])}"),)
+        if raw.startswith(BOM):
+            raw = raw[len(BOM) :]
+        try:
+            line: object = from_json(raw)
+        except ValueError as error:
+            rule = RULE_FRAMED if raw[:1] == b"\0" and len(raw) > _FRAME_BYTES else RULE_JSON
+            return None, (Rejection("line", rule, f"{describe(raw[:120])} ({error})"),)
+        if isinstance(line, dict) and len(line) > self._limits.max_keys:
+            rule = f"must have at most {self._limits.max_keys} keys"
+            return None, (Rejection("line", rule, f"{len(line)} keys"),)
+        return line, ()
+
+
+def rejected(why: Rejection, source: str, offset: int, raw: bytes) -> Rejected:
+    """A rejection with the place it came from and the bytes as they came."""
+    return Rejected(why.field, why.rule, why.value, why.is_whole, source, offset, raw)
