@@ -48,6 +48,7 @@ class FactsFold:
         self.metrics: set[str] = set()
         self.layout: Layout | None = None
         self.run_start: dict[str, Any] = {}
+        self.world_size: int | None = None
         self.ended = False
         self.events: dict[str, list[Event]] = {"checkpoint": [], "resume": [], "hardware": [], "change": []}
         self.last_lr: float | None = None
@@ -73,9 +74,7 @@ class FactsFold:
         self._follow_lr(block)
         self._follow_time(block)
 
-    def facts(
-        self, roles: Mapping[str, Role], labels: Mapping[int, Mapping[str, str]], world_size: int | None
-    ) -> AttemptFacts:
+    def facts(self, roles: Mapping[str, Role], labels: Mapping[int, Mapping[str, str]]) -> AttemptFacts:
         """The facts so far, with what the aligner and `Roles` know beside."""
         judged_to = self.judged_to
         silent = [
@@ -92,7 +91,7 @@ class FactsFold:
             metrics=tuple(sorted(self.metrics)),
             layout=self.layout,
             run_start=dict(self.run_start),
-            world_size=world_size,
+            world_size=self.world_size,
             checkpoints=tuple(self.events["checkpoint"]),
             resumes=tuple(self.events["resume"]),
             hardware=tuple(self.events["hardware"]),
@@ -115,6 +114,7 @@ class FactsFold:
             "metrics": sorted(self.metrics),
             "layout": None if self.layout is None else self.layout.to_plain(),
             "run_start": self.run_start,
+            "world_size": self.world_size,
             "ended": self.ended,
             "events": {sort: [event.to_plain() for event in events] for sort, events in self.events.items()},
             "last_lr": [self.last_lr, self.last_lr_iteration],
@@ -131,6 +131,7 @@ class FactsFold:
         self.metrics = set(state["metrics"])
         self.layout = None if state["layout"] is None else Layout.from_plain(state["layout"])
         self.run_start, self.ended = dict(state["run_start"]), state["ended"]
+        self.world_size = state["world_size"]
         self.events = {
             sort: [Event.from_plain(e) for e in events] for sort, events in state["events"].items()
         }
@@ -139,6 +140,9 @@ class FactsFold:
         self.step_times, self.time_span = list(state["step_times"]), list(state["time_span"])
 
     def _take_event(self, event: Event) -> None:
+        size = event.fields.get("world_size")
+        if isinstance(size, int) and not isinstance(size, bool):
+            self.world_size = size
         if event.kind is EventKind.RUN_START:
             # Each rank may send its own: what a lower rank said first stands, the rest is added.
             self.run_start = {**event.fields, **self.run_start}
@@ -211,6 +215,8 @@ class FactsFold:
 def _any_present(block: IterationBlock) -> Flags | None:
     """Which rank reported anything at which position."""
     seen: Flags | None = None
-    for column in (*block.numbers.values(), *block.checksums.values()):
-        seen = column.present_TR if seen is None else seen | column.present_TR
+    present = [number.present_TR for number in block.numbers.values()]
+    present += [checksum.present_TR for checksum in block.checksums.values()]
+    for present_TR in present:
+        seen = present_TR if seen is None else seen | present_TR
     return seen

@@ -46,7 +46,6 @@ class AttemptJudge:
         self,
         pending: Sequence[IterationBlock],
         labels: Mapping[int, Mapping[str, str]],
-        world_size: int | None,
     ) -> AttemptFindings:
         """What is concluded if the input ends after ``pending``."""
         end = copy.deepcopy(self)
@@ -57,7 +56,7 @@ class AttemptJudge:
         found = list(end.found.values())
         roles = {metric: end.roles.role_of(metric) for metric in sorted(end.fold.metrics)}
         return AttemptFindings(
-            facts=end.fold.facts(roles, labels, world_size),
+            facts=end.fold.facts(roles, labels),
             evidence=tuple(one for one in found if isinstance(one, Evidence)),
             annotations=tuple(one for one in found if isinstance(one, Annotation)),
             checks=tuple(detector.check() for detector in end.detectors),

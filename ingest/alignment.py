@@ -16,7 +16,8 @@ import numpy as np
 
 from firstfault.telemetry import Event
 
-from .attempt_aligner import AlignmentConfig, AttemptAligner
+from .admission import AlignmentConfig
+from .attempt_aligner import AttemptAligner
 from .blocks import Ints, IterationBlock, RecordBatch
 
 __all__ = ["AlignmentConfig", "AttemptAligner", "RunAligner"]
@@ -78,9 +79,7 @@ class RunAligner:
 
     def _close_before(self, aligner: AttemptAligner) -> list[IterationBlock]:
         """Settle earlier attempts once this one is further than the lateness bound from its start."""
-        if aligner.first is None or aligner.furthest is None:
-            return []
-        if aligner.furthest - aligner.first <= self.config.lateness_iterations:
+        if aligner.admission.first is None or aligner.admission.settled_before <= aligner.admission.first:
             return []
         earlier = [a for n, a in sorted(self.attempts.items()) if n < aligner.attempt and not a.is_closed]
         return [block for one in earlier for block in one.close()]

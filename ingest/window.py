@@ -124,7 +124,8 @@ class Window:
             seen_PR |= matrix.present_PR[part]
         if not seen_PR.any():
             return np.empty(0, np.int64)
-        return (len(self) - 1 - seen_PR[::-1].argmax(axis=0))[seen_PR.any(axis=0)]
+        last_R: Ints = len(self) - 1 - seen_PR[::-1].argmax(axis=0)
+        return last_R[seen_PR.any(axis=0)]
 
     def drop(self, rows: int) -> None:
         """Forget the first ``rows`` live positions; views of them stay valid."""
@@ -194,7 +195,7 @@ class Window:
                 matrix.conflict_PR = self._widen(matrix.conflict_PR, columns)
 
     def _widen(self, buffer: NDArray[Any], columns: NDArray[Any]) -> NDArray[Any]:
-        wide = np.zeros((len(buffer), len(self.ranks_R)), buffer.dtype)
+        wide = np.full((len(buffer), len(self.ranks_R)), _absent(buffer.dtype), buffer.dtype)
         wide[:, columns] = buffer
         return wide
 
@@ -249,7 +250,7 @@ class Window:
             if not count or not matrix.present_PR[old].any():
                 del self.matrices[name]  # not reported any more: made again when it comes back
                 continue
-            matrix.words = tuple(moved(buffer) for buffer in matrix.words)
+            matrix.words = tuple(moved(buffer, _absent(buffer.dtype)) for buffer in matrix.words)
             matrix.present_PR = moved(matrix.present_PR)
             if matrix.conflict_PR is not None:
                 matrix.conflict_PR = moved(matrix.conflict_PR)
@@ -259,7 +260,8 @@ class Window:
         matrix = self.matrices.get(name)
         if matrix is None:
             shape = (self.capacity, len(self.ranks_R))
-            matrix = _Matrix(tuple(np.zeros(shape, word.dtype) for word in words), np.zeros(shape, np.bool_))
+            buffers = tuple(np.full(shape, _absent(word.dtype), word.dtype) for word in words)
+            matrix = _Matrix(buffers, np.zeros(shape, np.bool_))
             self.matrices[name] = matrix
         return matrix
 
@@ -289,6 +291,11 @@ class Window:
                 matrix.conflict_PR = np.zeros(matrix.present_PR.shape, np.bool_)
             self._flat(matrix.conflict_PR)[cell_N[differs_N]] = True
         return cell_N[last_N], tuple(word[order][last_N] for word in words)
+
+
+def _absent(dtype: np.dtype[Any]) -> float:
+    """What stands in a cell that was not reported: NaN in a number, so that none is taken for a value."""
+    return np.nan if dtype.kind == "f" else 0
 
 
 def _sealed(view: NDArray[Any]) -> NDArray[Any]:

@@ -65,7 +65,7 @@ class CurveFold:
             return []
         columns = [column.tolist() for column in self.buckets[metric].columns()]
         return [
-            CurvePoint(at, *(x if np.isfinite(x) else None for x in (median, low, high)), nonfinite)
+            CurvePoint(at, _finite(median), _finite(low), _finite(high), nonfinite)
             for at, median, low, high, nonfinite in zip(*columns, strict=True)
         ]
 
@@ -101,6 +101,10 @@ class CurveFold:
         all_rows = [np.concatenate(pair) for pair in zip(held.columns(), new, strict=True)]
         bucket = np.concatenate([np.arange(len(held.low_B)), (held.count + np.arange(count)) // held.width])
         self.buckets[metric] = _grouped(held.width, held.count + count, all_rows, bucket)
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None
 
 
 def _empty() -> list[NDArray[Any]]:

@@ -169,18 +169,18 @@ class Pipeline:
             rank: {name: text for name, (_, text) in names.items()} for rank, names in aligner.labels.items()
         }
         pending = aligner.pending() if ended else aligner.complete()
-        return judge.findings(pending, labels, aligner.world_size)
+        return judge.findings(pending, labels)
 
     def _inputs(self, run: _Run) -> InputFacts:
         attempts = run.aligner.attempts.values()
-        rejected = sum((attempt.rejected for attempt in attempts), Counter(run.aligner.rejected))
+        rejected = sum((attempt.admission.rejected for attempt in attempts), Counter(run.aligner.rejected))
         if len(self._runs) == 1:  # then whatever was not understood can only have been meant for this run
             rejected = rejected + self.rejected
         return InputFacts(
             records=self.records,
             rejected=sum(rejected.values()),
             rejected_by=dict(sorted(rejected.items())),
-            late=sum(attempt.late for attempt in attempts),
+            late=sum(attempt.admission.late for attempt in attempts),
             conflicts=sum(a.conflicts + a.window.conflicts(len(a.window)) for a in attempts),
         )
 
