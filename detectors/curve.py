@@ -43,7 +43,8 @@ def curve_of(block: IterationBlock, metric: str) -> Curve | None:
 
     >>> import numpy as np
     >>> loss = NumberBlock(np.array([[3.0, np.nan, 5.0]]), np.array([[True, True, True]]))
-    >>> block = IterationBlock(run="r", attempt=0, iteration_T=np.array([7]), microbatch_T=np.array([0], np.int32),
+    >>> block = IterationBlock(
+    ...     run="r", attempt=0, iteration_T=np.array([7]), microbatch_T=np.array([0], np.int32),
     ...     ranks_R=np.arange(3, dtype=np.int32), numbers={"loss": loss})
     >>> curve_of(block, "loss").value_K
     array([4.])

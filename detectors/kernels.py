@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import os
 import tempfile
+import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 COMPILE_AFTER_POINTS = 40_000
@@ -31,6 +31,9 @@ Array = NDArray[Any]
 class Fold:
     """One fold and the choice of how to run it.
 
+    ``parts`` are the functions of the same file that the fold calls.
+
+    >>> import numpy as np
     >>> def count_up(values, place, total):
     ...     while place[0] < len(values):
     ...         total[0] += values[place[0]]
@@ -43,9 +46,13 @@ class Fold:
     """
 
     def __init__(
-        self, function: Callable[..., int], *, compile_after_points: int = COMPILE_AFTER_POINTS
+        self,
+        function: Callable[..., int],
+        *parts: Callable[..., Any],
+        compile_after_points: int = COMPILE_AFTER_POINTS,
     ) -> None:
         self.function = function
+        self.parts = parts
         self.compile_after_points = compile_after_points
         self._folded_points = 0
         self._compiled: Callable[..., int] | None = None
@@ -76,7 +83,7 @@ class Fold:
         self, inputs: Sequence[Array], state: Sequence[Array], on_stop: Callable[[int], None] | None
     ) -> None:
         if self._compiled is None:
-            self._compiled = _compile(self.function)
+            self._compiled = _compile(self.function, self.parts)
         while code := int(self._compiled(*inputs, *state)):
             if on_stop is not None:
                 on_stop(code)
@@ -97,11 +104,17 @@ class Fold:
                 on_stop(code)
 
 
-def _compile(function: Callable[..., int]) -> Callable[..., int]:
+def _compile(function: Callable[..., int], parts: Sequence[Callable[..., Any]]) -> Callable[..., int]:
+    """``function`` compiled, with its parts compiled too; the module itself keeps the plain ones."""
     prepare_cache()
     import numba
 
-    compiled: Callable[..., int] = numba.njit(cache=True, fastmath=False)(function)
+    names = dict(function.__globals__)
+    for part in (*parts, function):
+        plain = types.FunctionType(part.__code__, names, part.__name__)
+        plain.__module__ = part.__module__
+        names[part.__name__] = numba.njit(cache=True, fastmath=False)(plain)
+    compiled: Callable[..., int] = names[function.__name__]
     return compiled
 
 

@@ -6,6 +6,7 @@ Axes: T iterations. Noise of the loss is AR(1), 1.5 to 3 % of its level; the gra
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -150,7 +151,7 @@ def block_of(
 def cut(block: IterationBlock, borders: Sequence[int]) -> Iterator[IterationBlock]:
     """The same positions as several blocks; events stay with the block that holds their iteration."""
     edges = [0, *sorted(set(borders) - {0, len(block)}), len(block)]
-    for start, stop in zip(edges[:-1], edges[1:], strict=True):
+    for start, stop in itertools.pairwise(edges):
         last = int(block.iteration_T[stop - 1]) if stop < len(block) else 2**62
         before = int(block.iteration_T[start - 1]) if start else -(2**62)
         yield IterationBlock(
@@ -188,6 +189,6 @@ def confirmed(findings: Sequence[Finding]) -> list[Evidence]:
     return [f for f in findings if isinstance(f, Evidence) and f.certainty is Certainty.CONFIRMED]
 
 
-def annotations(findings: Sequence[Finding], kind: str) -> list[Annotation]:
+def annotated(findings: Sequence[Finding], kind: str) -> list[Annotation]:
     """The annotations of one kind among ``findings``."""
     return [f for f in findings if isinstance(f, Annotation) and f.kind == kind]
