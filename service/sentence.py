@@ -75,6 +75,26 @@ def incident_sentence(incident: Incident, verdict: Verdict) -> str:
     return f"{who} {what} {since(first)}."
 
 
+def change_sentence(kind: str, incident: Incident, before: Incident | None, verdict: Verdict) -> str:
+    """What the worker says when a stored incident is new, worse, moved or withdrawn; empty when nothing is.
+
+    A run whose incident only gets more evidence is not told again.
+    """
+    run = clean(verdict["run"])
+    label = LABEL_WORDS.get(str(incident["label"]), str(incident["label"]))
+    if kind == "withdrawn":
+        return f"{run}: {label} withdrawn. What comes later explains it."
+    if kind == "changed" and before is not None and _essence(before) == _essence(incident):
+        return ""
+    doubt = "" if incident["certainty"] == "confirmed" else f"{incident['certainty']} "
+    return f"{run}: {doubt}{label}. {incident_sentence(incident, verdict)}"
+
+
+def _essence(incident: Incident) -> tuple[object, ...]:
+    first = incident["first"]
+    return incident["label"], incident["certainty"], first["ranks"], first["iteration"], first["metric"]
+
+
 def subject(first: Mapping[str, Any], verdict: Verdict) -> tuple[str, bool]:
     """The ranks at fault in words, and whether the verb takes the plural."""
     ranks = [int(rank) for rank in first.get("ranks", [])]

@@ -71,6 +71,8 @@ class IncidentChange:
     kind: str
     """``new``, ``worsened``, ``changed`` or ``withdrawn``."""
     incident: Mapping[str, Any]
+    before: Mapping[str, Any] | None = None
+    """What was stored under its id; None when new."""
 
 
 class Store:
@@ -106,8 +108,13 @@ class Store:
         offsets = self._db.execute("SELECT part, next_offset FROM offsets WHERE source = ?", (source,))
         return Checkpoint(version=row[0], offsets=dict(offsets.fetchall()), snapshot=row[1])
 
-    def save_checkpoint(self, source: str, checkpoint: Checkpoint) -> None:
+    def save_checkpoint(
+        self, source: str, checkpoint: Checkpoint, rejected: Mapping[str, tuple[int, bytes]] | None = None
+    ) -> None:
         """Replace the checkpoint of ``source``: offsets and snapshot, both or neither.
+
+        ``rejected`` (reason: number and first example) is added to the counters in the same
+        transaction, since what is read again after a crash is rejected again.
 
         Raises:
             StoreError: another worker has taken the store over since it was opened here.
@@ -125,6 +132,7 @@ class Store:
                 " saved_at = excluded.saved_at",
                 (source, checkpoint.version, checkpoint.snapshot, time.time()),
             )
+            _add_rejected(db, rejected or {})
 
     def forget_checkpoint(self, source: str) -> None:
         """Drop the checkpoint of ``source``, so that it is read again from its first record."""
@@ -171,19 +179,6 @@ class Store:
             (run,),
         )
         return [{**json.loads(body), "state": state} for body, state in rows]
-
-    def add_rejected(self, counts: Mapping[str, tuple[int, bytes]]) -> None:
-        """Add to the number of rejected records or values per reason, keeping the first example of each."""
-        with self._guarded() as db:
-            (known,) = db.execute("SELECT count(*) FROM rejected").fetchone()
-            for reason, (records, example) in counts.items():
-                kept = reason if known < _MAX_REASONS else "further reasons"
-                known += 1
-                db.execute(
-                    "INSERT INTO rejected (reason, records, example) VALUES (?, ?, ?)"
-                    " ON CONFLICT DO UPDATE SET records = records + excluded.records",
-                    (kept, records, example[:_MAX_EXAMPLE_BYTES]),
-                )
 
     def rejected(self) -> dict[str, int]:
         """Number of rejected records or values per reason."""
@@ -237,13 +232,27 @@ def _store_incidents(
         before = known.pop(str(incident["id"]), None)
         if before is not None and before[1] == body and not before[2]:
             continue
-        changes.append(IncidentChange(kind=_kind_of_change(before, incident), incident=incident))
+        was = None if before is None else json.loads(before[1])
+        changes.append(IncidentChange(kind=_kind_of_change(before, incident), incident=incident, before=was))
         _upsert_incident(db, run, incident, body, now)
     for gone, (_, body, is_withdrawn) in known.items():
         if not is_withdrawn:
             db.execute("UPDATE incidents SET is_withdrawn = 1, updated_at = ? WHERE id = ?", (now, gone))
-            changes.append(IncidentChange(kind="withdrawn", incident=json.loads(body)))
+            was = json.loads(body)
+            changes.append(IncidentChange(kind="withdrawn", incident=was, before=was))
     return tuple(changes)
+
+
+def _add_rejected(db: sqlite3.Connection, rejected: Mapping[str, tuple[int, bytes]]) -> None:
+    (known,) = db.execute("SELECT count(*) FROM rejected").fetchone()
+    for reason, (records, example) in rejected.items():
+        kept = reason if known < _MAX_REASONS else "further reasons"
+        known += 1
+        db.execute(
+            "INSERT INTO rejected (reason, records, example) VALUES (?, ?, ?)"
+            " ON CONFLICT DO UPDATE SET records = records + excluded.records",
+            (kept, records, example[:_MAX_EXAMPLE_BYTES]),
+        )
 
 
 def _upsert_incident(
