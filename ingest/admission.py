@@ -128,7 +128,10 @@ class Admission:
 
     def _within_ranks(self, batch: RecordBatch, rows: Ints, known: Ranks) -> Ints:
         limit = self.config.max_ranks
-        if len(known) + len(rows) <= limit:
+        if not len(rows):
+            return rows
+        greatest = max(int(batch.rank_N[rows].max()), int(known[-1]) if len(known) else 0)
+        if len(known) + len(rows) <= limit or greatest + 2 <= limit:  # + 2: ranks from -1 (unnamed) on
             return rows
         new = np.setdiff1d(batch.rank_N[rows], known)
         if len(known) + len(new) <= limit:

@@ -180,9 +180,15 @@ class Window:
 
     def _admit_ranks(self, rank_N: Ranks) -> None:
         known = self.ranks_R
-        if len(known) == 1 and (rank_N == known[0]).all():
+        lowest, greatest = int(rank_N.min()), int(rank_N.max())
+        if (
+            len(known)
+            and known[-1] - known[0] == len(known) - 1
+            and known[0] <= lowest
+            and greatest <= known[-1]
+        ):
             return
-        seen = np.flatnonzero(np.bincount(rank_N - rank_N.min())) + rank_N.min()
+        seen = np.flatnonzero(np.bincount(rank_N - lowest)) + lowest
         new = np.setdiff1d(seen.astype(np.int32), known, assume_unique=True)
         if not len(new):
             return
@@ -225,6 +231,9 @@ class Window:
             union.sort()
             self._allocate(len(union), np.searchsorted(union, key_P))
             rows = np.searchsorted(union, fresh)  # type: ignore[assignment]  # indices serve as well as a slice
+        for matrix in self.matrices.values():
+            for buffer in matrix.words:
+                buffer[rows] = _absent(buffer.dtype)
         self.iteration_P[rows] = fresh // _MICROBATCH_SPAN + base
         self.microbatch_P[rows] = fresh % _MICROBATCH_SPAN
 
@@ -250,7 +259,7 @@ class Window:
             if not count or not matrix.present_PR[old].any():
                 del self.matrices[name]  # not reported any more: made again when it comes back
                 continue
-            matrix.words = tuple(moved(buffer, _absent(buffer.dtype)) for buffer in matrix.words)
+            matrix.words = tuple(moved(buffer) for buffer in matrix.words)
             matrix.present_PR = moved(matrix.present_PR)
             if matrix.conflict_PR is not None:
                 matrix.conflict_PR = moved(matrix.conflict_PR)
@@ -260,8 +269,9 @@ class Window:
         matrix = self.matrices.get(name)
         if matrix is None:
             shape = (self.capacity, len(self.ranks_R))
-            buffers = tuple(np.full(shape, _absent(word.dtype), word.dtype) for word in words)
-            matrix = _Matrix(buffers, np.zeros(shape, np.bool_))
+            matrix = _Matrix(tuple(np.zeros(shape, word.dtype) for word in words), np.zeros(shape, np.bool_))
+            for buffer in matrix.words:
+                buffer[self.start : self.stop] = _absent(buffer.dtype)
             self.matrices[name] = matrix
         return matrix
 
@@ -304,7 +314,12 @@ def _sealed(view: NDArray[Any]) -> NDArray[Any]:
 
 
 def _has_repeats(cell_N: Ints, cells: int) -> bool:
-    """Whether a cell occurs twice: write each record's number, see whose stayed. No sort."""
+    """Whether a cell occurs twice: write each record's number, see whose stayed; few records are sorted."""
+    steps = np.diff(cell_N)
+    if (steps > 0).all():
+        return False
+    if 16 * len(cell_N) < cells:  # a fresh array of all cells costs more than sorting a few records
+        return bool((np.diff(np.sort(cell_N)) == 0).any())
     number_N = np.arange(len(cell_N), dtype=np.int32)
     owner = np.empty(cells, np.int32)
     owner[cell_N] = number_N
