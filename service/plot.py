@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from .ink import Ink
 
-CurvePoint = tuple[int, float, float, float, int]
-"""(iteration, median over ranks, least, greatest, number of non-finite values); NaN = no finite value."""
+if TYPE_CHECKING:
+    from .curves import CurvePoint
 
 # 30: above it a linear axis squeezes the healthy part of an exploding curve into one row
 _LOG_RATIO = 30.0
@@ -57,7 +58,7 @@ def draw(
     if not points:
         return []
     columns = width - _GUTTER
-    first, last = points[0][0], max(points[-1][0], marks.onset or 0)
+    first, last = points[0].iteration, max(points[-1].iteration, marks.onset or 0)
     axis = _axis(points)
     span = max(1, last - first)
 
@@ -102,7 +103,7 @@ def sparkline(values: Iterable[float], ink: Ink, width: int) -> str:
 
 
 def _axis(points: Sequence[CurvePoint]) -> _Axis | None:
-    finite = [p[1] for p in points if math.isfinite(p[1])]
+    finite = [point.median for point in points if point.median is not None]
     if not finite:
         return None
     low, high = min(finite), max(finite)
@@ -152,10 +153,10 @@ def _strokes(
     """Which dots are set: a stroke from the least to the greatest value of each dot column."""
     across, down = size
     reach: list[tuple[int, int] | None] = [None] * across
-    for iteration, median, _, _, _ in points:
-        if math.isfinite(median):
-            x = min(across - 1, max(0, (iteration - first) * across // (span + 1)))
-            y = round((1.0 - axis.height(median)) * (down - 1))
+    for point in points:
+        if point.median is not None:
+            x = min(across - 1, max(0, (point.iteration - first) * across // (span + 1)))
+            y = round((1.0 - axis.height(point.median)) * (down - 1))
             was = reach[x]
             reach[x] = (y, y) if was is None else (min(was[0], y), max(was[1], y))
     dots = [[False] * across for _ in range(down)]
@@ -186,9 +187,9 @@ def _cell(dots: list[list[bool]], row: int, column: int, ink: Ink) -> str:
 
 def _nonfinite_lane(points: Sequence[CurvePoint], column: Callable[[int], int], columns: int) -> str:
     lane = [" "] * columns
-    for iteration, _, _, _, nonfinite in points:
-        if nonfinite:
-            lane[column(iteration)] = "x"
+    for point in points:
+        if point.nonfinite:
+            lane[column(point.iteration)] = "x"
     return "".join(lane).rstrip()
 
 

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .ink import WIDTH, Ink, clean, pad, table, wrap
-from .plot import CurvePoint, Marks, draw
+from .ink import WIDTH, Ink, clean, table, wrap
+from .plot import Marks, draw
+from .reasons import field, reasons
 from .sentence import LABEL_WORDS, Incident, Verdict, headline, rank_words, root_incident, subject
 
-_FIELD = 13
+if TYPE_CHECKING:
+    from .curves import CurvePoint
+
 _MAX_ROWS = 8
 """Rows of a table in the report: what a person reads; the JSON has all."""
 _SEVERITY = ("silent_drift", "nan", "gradient_explosion", "stall", "undetermined", "healthy")
@@ -21,10 +24,11 @@ _SEVERITY = ("silent_drift", "nan", "gradient_explosion", "stall", "undetermined
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One judged run: where it came from, its verdict as JSON, and its loss curve for the plot."""
+    """One judged run: where it came from, its verdict as JSON, and a curve to plot."""
 
     source: str
     verdict: Verdict
+    metric: str = ""
     curve: Sequence[CurvePoint] = ()
 
 
@@ -59,7 +63,7 @@ def run_report(judged: Judged, ink: Ink) -> str:
     lines = [ink.paint(line, "bold", *_label_style(verdict)) for line in wrap(headline(verdict))]
     root = root_incident(verdict)
     if root is not None:
-        lines += ["", *_reasons(root, ink)]
+        lines += ["", *reasons(root, ink)]
     lines += _curve_lines(judged, root, ink)
     if root is not None:
         lines += ["", *_evidence_lines(verdict, root, ink)]
@@ -102,117 +106,11 @@ def _label_style(verdict: Verdict) -> tuple[str, ...]:
     return ("green",) if is_healthy(verdict) else ("yellow",)
 
 
-def _field(name: str, text: str, ink: Ink) -> list[str]:
-    """A name and its text, wrapped beside it."""
-    lines = wrap(text, first="  " + pad(name, _FIELD), rest=" " * (_FIELD + 2))
-    lines[0] = "  " + ink.paint(pad(name, _FIELD), "dim") + lines[0][_FIELD + 2 :]
-    return lines
-
-
-def _reasons(root: Incident, ink: Ink) -> list[str]:
-    lines: list[str] = []
-    for at, cause in enumerate(root.get("causes", [])[:3]):
-        lines += _field("Cause" if at == 0 else "or", _cause_words(cause), ink)
-    lines += _field("Certainty", _certainty_words(root), ink)
-    lines += _victim_lines(root, ink)
-    chain = list(root.get("chain", [])[1:])
-    if chain:
-        text = ", ".join(
-            f"{LABEL_WORDS.get(link['label'], link['label'])} at iteration {link['iteration']}"
-            for link in chain
-        )
-        lines += _field("Then", text, ink)
-    lines += _field("Last good", _last_good_words(root.get("last_good")), ink)
-    cost = _cost_words(root.get("cost") or {})
-    lines += _field("Cost", cost, ink) if cost else []
-    for at, advice in enumerate(root.get("advice", [])):
-        lines += _advice_lines(advice, ink, is_first=at == 0)
-    return lines
-
-
-def _certainty_words(root: Incident) -> str:
-    return f"{root['certainty']}, first alarm at iteration {root.get('detected_at_iteration')}"
-
-
-def _victim_lines(root: Incident, ink: Ink) -> list[str]:
-    suspects = [s for s in root["first"].get("suspects", []) if s.get("why")]
-    lines: list[str] = []
-    for at, suspect in enumerate(suspects[:3]):
-        lines += _field(
-            "Why" if at == 0 else "", f"rank {suspect['rank']}: {clean(suspect['why'], 400)}", ink
-        )
-    victims = [int(v["rank"]) if isinstance(v, Mapping) else int(v) for v in root["first"].get("victims", [])]
-    if victims:
-        lines += _field(
-            "Victims", f"rank {rank_words(sorted(victims), len(victims))} turned bad after it", ink
-        )
-    return lines
-
-
-def _cause_words(cause: Mapping[str, Any]) -> str:
-    words = clean(str(cause["kind"]).replace("_", " "))
-    if cause.get("stage"):
-        words += f", {clean(str(cause['stage']).replace('_', ' '))}"
-    if cause.get("confidence") is not None:
-        words += f" (confidence {float(cause['confidence']):.0%})"
-    because = "; ".join(clean(reason, 300) for reason in cause.get("because", []))
-    return f"{words}: {because}" if because else words
-
-
-def _last_good_words(last_good: Mapping[str, Any] | None) -> str:
-    if not last_good or last_good.get("iteration") is None:
-        return "unknown: no iteration is known to be clean"
-    words = f"iteration {last_good['iteration']}"
-    if last_good.get("basis"):
-        words += f" ({clean(str(last_good['basis']).replace('_', ' '))})"
-    checkpoint = last_good.get("checkpoint")
-    return (
-        f"{words}; restore {clean(checkpoint, 200)}"
-        if checkpoint
-        else f"{words}; no checkpoint was reported before it"
-    )
-
-
-def _cost_words(cost: Mapping[str, Any]) -> str:
-    words = []
-    onset = cost.get("iterations_since_onset")
-    if onset:
-        low, high = (onset[0], onset[-1]) if isinstance(onset, Sequence) else (onset, onset)
-        words.append(f"{low if low == high else f'{low} to {high}'} iterations since the onset")
-    if cost.get("iterations_to_redo") is not None:
-        words.append(f"{cost['iterations_to_redo']} to redo")
-    if cost.get("device_hours") is not None:
-        words.append(
-            f"{cost['device_hours']:.3g} device hours"
-            if isinstance(cost["device_hours"], float)
-            else f"{cost['device_hours']} device hours"
-        )
-    return ", ".join(words)
-
-
-def _advice_lines(advice: Mapping[str, Any], ink: Ink, *, is_first: bool) -> list[str]:
-    action = clean(str(advice["action"]).replace("_", " "), 200)
-    target = f" {clean(advice['target'], 120)}" if advice.get("target") else ""
-    lines = _field("What to do" if is_first else "", f"{ink.either('•', '-')} {action}{target}", ink)
-    if advice.get("command"):
-        lines += [ink.paint(line, "cyan") for line in _command_lines(clean(advice["command"], 400))]
-    return lines
-
-
-def _command_lines(command: str) -> list[str]:
-    """A command to copy: broken with a backslash, and not at all where a break could fall into quotes."""
-    start, rest = " " * (_FIELD + 4) + "$ ", " " * (_FIELD + 8)
-    if "'" in command or '"' in command or "\\" in command:
-        return [start + command]
-    lines = wrap(command, first=start, rest=rest, width=WIDTH - 2)
-    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
-
-
 def _curve_lines(judged: Judged, root: Incident | None, ink: Ink) -> list[str]:
     if len(judged.curve) < 2:
         return []
     ranks = judged.verdict["coverage"].get("ranks") or 0
-    title = f"loss, median of {ranks} ranks" if isinstance(ranks, int) and ranks > 1 else "loss"
+    title = clean(judged.metric) + (f", median of {ranks} ranks" if ranks > 1 else "")
     marks = Marks()
     if root is not None:
         first, good = root["first"], root.get("last_good") or {}
@@ -259,20 +157,34 @@ def _other_row(incident: Incident, verdict: Verdict) -> tuple[str, ...]:
 def _coverage_lines(verdict: Verdict, ink: Ink) -> list[str]:
     coverage = verdict["coverage"]
     ran = [clean(check["name"]) for check in coverage["checks"] if check["state"] == "ran"]
-    lines = _field(
+    lines = field(
         "Checked", f"{', '.join(ran) or 'nothing'}; to iteration {verdict.get('judged_to_iteration')}", ink
     )
     missing = [check for check in coverage["checks"] if check["state"] != "ran"]
     for at, check in enumerate(missing):
         why = f": {clean(check['why'], 200)}" if check.get("why") else ""
-        lines += _field("Not checked" if at == 0 else "", f"{clean(check['name'])}{why}", ink)
+        lines += field("Not checked" if at == 0 else "", f"{clean(check['name'])}{why}", ink)
     for at, blind in enumerate(coverage.get("blind_to", [])):
-        lines += _field("Blind to" if at == 0 else "", clean(blind, 300), ink)
+        lines += field("Blind to" if at == 0 else "", clean(blind, 300), ink)
     for at, note in enumerate(verdict.get("annotations", [])[:_MAX_ROWS]):
-        lines += _field("Benign" if at == 0 else "", _annotation_words(note), ink)
-    if coverage.get("rejected"):
-        lines += _field("Rejected", f"{coverage['rejected']} records or values, see the notes above", ink)
-    return lines
+        lines += field("Benign" if at == 0 else "", _annotation_words(note), ink)
+    for at, note in enumerate(coverage.get("notes", [])[:_MAX_ROWS]):
+        lines += field("Noted" if at == 0 else "", clean(note, 300), ink)
+    lost = _lost_words(coverage)
+    return lines + (field("Records", lost, ink) if lost else [])
+
+
+def _lost_words(coverage: Mapping[str, Any]) -> str:
+    """What became of the records that no check saw; empty when all were used."""
+    words = [f"{coverage.get('records', 0)} read"]
+    for name in ("rejected", "late", "conflicts", "padding"):
+        if coverage.get(name):
+            words.append(f"{coverage[name]} {'in conflict' if name == 'conflicts' else name}")
+    silent = coverage.get("silent_ranks") or []
+    if silent:
+        listed = rank_words(silent, int(coverage.get("silent_rank_count") or 0))
+        words.append(f"silent at the end: rank {listed}")
+    return ", ".join(words) if len(words) > 1 else ""
 
 
 def _annotation_words(note: Mapping[str, Any]) -> str:

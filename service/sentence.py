@@ -101,8 +101,8 @@ def subject(first: Mapping[str, Any], verdict: Verdict) -> tuple[str, bool]:
     count = int(first.get("rank_count", len(ranks)) or 0)
     if not ranks:
         known = int(verdict["coverage"].get("ranks", 0) or 0)
-        if first.get("scope") == "all" or (known and count >= known > 1):
-            return (f"All {known} ranks" if known > 1 else "All ranks"), True
+        if first.get("scope") == "all" and known > 1:
+            return f"All {known} ranks", True
         return "The run", False
     if len(ranks) == 1:
         return f"Rank {ranks[0]}{_host(first, ranks[0])}", False

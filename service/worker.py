@@ -26,7 +26,7 @@ from .pipeline import STATE_VERSION, Pipeline
 from .rejects import reason_of
 from .sentence import change_sentence
 from .snapshot import SnapshotError
-from .store import Checkpoint, IncidentChange, Store
+from .store import Checkpoint, Store
 
 log = logging.getLogger(__name__)
 
