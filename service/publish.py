@@ -1,0 +1,233 @@
+"""What goes out over Kafka: verdicts, and the lines that were not understood.
+
+    loop ──verdict──> latest per incident ──┐
+         ──rejected─> bounded queue ────────┴──> own thread ──> KafkaProducer
+
+The loop never waits: a broker that is away costs memory up to the bounds below, then drops, counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ingest.blocks import Rejected
+from ingest.kafka_topics import TopicsConfig
+
+log = logging.getLogger(__name__)
+
+Header = tuple[str, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublisherConfig:
+    """Where verdicts and dead letters go, and how much may wait for a broker that is away."""
+
+    bootstrap: tuple[str, ...] = ("127.0.0.1:9092",)
+    """``host:port`` of one or more brokers."""
+    topics: TopicsConfig = field(default_factory=TopicsConfig)
+    waiting_verdicts: int = 10_000
+    """Incidents with an unsent verdict; a newer verdict of an incident replaces the older."""
+    waiting_dead_letters: int = 2_000
+    """Rejected lines; with `dead_letter_bytes` each this bounds the memory of a flood."""
+    dead_letter_bytes: int = 512 << 10
+    """A rejected line is cut to this, half of what brokers accept by default; a header says so."""
+    send_timeout_s: float = 30.0
+    """After this a message that was not acknowledged is given up: verdicts wait again, letters drop."""
+    retry_s: float = 2.0
+    """Wait between attempts to reach the broker."""
+    client: Mapping[str, object] = field(default_factory=dict)
+    """Further kafka-python settings, the same as the source's."""
+
+
+@dataclass(slots=True)
+class PublisherCounts:
+    """What became of everything handed over so far."""
+
+    sent: int = 0
+    dropped_verdicts: int = 0
+    dropped_dead_letters: int = 0
+
+
+class Publisher:
+    """Sends verdicts and dead letters from a thread of its own; handing over never blocks."""
+
+    def __init__(self, config: PublisherConfig) -> None:
+        self.counts = PublisherCounts()
+        self._config = config
+        self._verdicts: dict[str, bytes] = {}
+        self._dead_letters: deque[Rejected] = deque()
+        self._unacknowledged = 0
+        self._is_closing = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
+        self._thread.start()
+
+    def publish_verdict(self, incident_id: str, verdict: bytes) -> None:
+        """Send the verdict (JSON) under the incident's id; an unsent older one is replaced."""
+        with self._changed:
+            if incident_id not in self._verdicts and len(self._verdicts) >= self._config.waiting_verdicts:
+                self.counts.dropped_verdicts += 1
+                return
+            self._verdicts[incident_id] = verdict
+            self._changed.notify_all()
+
+    def dead_letters(self, rejected: Sequence[Rejected]) -> None:
+        """Send rejected lines as they came; the oldest give way when too many wait."""
+        with self._changed:
+            self._dead_letters.extend(rejected)
+            while len(self._dead_letters) > self._config.waiting_dead_letters:
+                self._dead_letters.popleft()
+                self.counts.dropped_dead_letters += 1
+            self._changed.notify_all()
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until everything handed over is acknowledged; False when time is up first."""
+        with self._changed:
+            return self._changed.wait_for(self._is_idle, timeout_s)
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Flush, then end; what is still unsent counts as dropped. Safe to call twice."""
+        self.flush(timeout_s)
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
+        self._thread.join(timeout_s)
+        with self._changed:
+            self.counts.dropped_verdicts += len(self._verdicts)
+            self.counts.dropped_dead_letters += len(self._dead_letters)
+            self._verdicts.clear()
+            self._dead_letters.clear()
+
+    def _is_idle(self) -> bool:
+        return not self._verdicts and not self._dead_letters and self._unacknowledged == 0
+
+    # -- on the publisher's own thread
+
+    def _run(self) -> None:
+        producer = self._connected()
+        if producer is None:
+            return
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_closing or self._verdicts or self._dead_letters)
+                if self._is_closing:
+                    break
+                verdicts, self._verdicts = self._verdicts, {}
+                letters, self._dead_letters = list(self._dead_letters), deque()
+                self._unacknowledged += len(verdicts) + len(letters)
+            for incident_id, verdict in verdicts.items():
+                self._send_verdict(producer, incident_id, verdict)
+            for at, rejected in enumerate(letters):
+                if not self._send_dead_letter(producer, rejected):
+                    # No topic or no broker: verdicts must not wait behind a flood of letters.
+                    self._put_back(letters[at + 1 :])
+                    break
+        producer.close(timeout=self._config.retry_s)
+
+    def _connected(self) -> Any:
+        """A producer, once the broker answers; None when closed before."""
+        from kafka import KafkaProducer
+        from kafka.errors import KafkaError
+
+        config = self._config
+        timeout_ms = int(config.send_timeout_s * 1000)
+        settings: dict[str, Any] = {
+            "acks": "all",
+            "compression_type": "lz4",
+            "linger_ms": 20,  # rejected lines come in bursts; a verdict may wait this long
+            "delivery_timeout_ms": timeout_ms,
+            "request_timeout_ms": timeout_ms // 3,
+            "max_block_ms": int(config.retry_s * 1000),
+            "bootstrap_timeout_ms": int(config.retry_s * 1000),
+            "allow_auto_create_topics": False,
+            "reconnect_backoff_max_ms": 1_000,
+            **config.client,
+        }
+        while True:
+            try:
+                return KafkaProducer(bootstrap_servers=list(config.bootstrap), **settings)
+            except KafkaError as error:
+                log.warning("nothing can be published yet", extra={"reason": str(error)})
+            with self._changed:
+                if self._changed.wait_for(lambda: self._is_closing, config.retry_s):
+                    return None
+
+    def _put_back(self, letters: list[Rejected]) -> None:
+        with self._changed:
+            self._unacknowledged -= len(letters)
+            self._dead_letters.extendleft(reversed(letters))
+
+    def _send_verdict(self, producer: Any, incident_id: str, verdict: bytes) -> None:
+        from kafka.errors import MessageSizeTooLargeError
+
+        def failed(error: Exception) -> None:
+            log.warning("verdict was not acknowledged", extra={"incident": incident_id, "reason": str(error)})
+            with self._changed:
+                if isinstance(error, MessageSizeTooLargeError):
+                    self.counts.dropped_verdicts += 1  # it will never fit
+                else:
+                    self._verdicts.setdefault(incident_id, verdict)
+                self._settle()
+
+        self._send(
+            producer, failed, topic=self._config.topics.verdicts, value=verdict, key=incident_id.encode()
+        )
+
+    def _send_dead_letter(self, producer: Any, rejected: Rejected) -> bool:
+        def failed(error: Exception) -> None:
+            log.warning("dead letter was not sent", extra={"source": rejected.source, "reason": str(error)})
+            with self._changed:
+                self.counts.dropped_dead_letters += 1
+                self._settle()
+
+        raw = rejected.raw or rejected.value.encode(errors="replace")
+        headers = dead_letter_headers(rejected)
+        if len(raw) > self._config.dead_letter_bytes:
+            headers.append(("cut_from_bytes", str(len(raw)).encode()))
+            raw = raw[: self._config.dead_letter_bytes]
+        return self._send(producer, failed, topic=self._config.topics.dead_letter, value=raw, headers=headers)
+
+    def _send(self, producer: Any, failed: Callable[[Exception], None], **message: Any) -> bool:
+        """Hand one message to the client; False when it takes none within ``retry_s``."""
+        from kafka.errors import KafkaError
+
+        try:
+            future = producer.send(**message)
+        except KafkaError as error:
+            failed(error)
+            return False
+        future.add_callback(self._sent)
+        future.add_errback(failed)
+        return True
+
+    def _sent(self, _place: object) -> None:
+        with self._changed:
+            self.counts.sent += 1
+            self._settle()
+
+    def _settle(self) -> None:
+        self._unacknowledged -= 1
+        self._changed.notify_all()
+
+
+def dead_letter_headers(rejected: Rejected) -> list[Header]:
+    """Why a line was rejected and where it came from.
+
+    >>> [name for name, _ in dead_letter_headers(Rejected("rank", "must be >= 0", "-1", True, "t:0", 7))]
+    ['reason', 'field', 'rule', 'source_topic', 'source_partition', 'source_offset']
+    """
+    topic, _, partition = rejected.source.rpartition(":")
+    texts = {
+        "reason": f"{rejected.field} {rejected.rule}, got {rejected.value}",
+        "field": rejected.field,
+        "rule": rejected.rule,
+        "source_topic": topic,
+        "source_partition": partition,
+        "source_offset": str(rejected.offset),
+    }
+    return [(name, text.encode(errors="replace")) for name, text in texts.items()]
