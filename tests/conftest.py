@@ -1,0 +1,45 @@
+"""Fixtures that more than one test file needs: the real broker, started once for the whole session."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from service.kafka_jars import BrokerUnavailable
+from service.local_kafka import LocalKafka
+
+NewTopic = Callable[[int], str]
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
+    """A running Apache Kafka; tests may restart it but leave it running."""
+    kafka = LocalKafka(tmp_path_factory.mktemp("kafka"))
+    try:
+        kafka.start()
+    except BrokerUnavailable as error:
+        pytest.skip(f"no Kafka broker: {error}")
+    yield kafka
+    kafka.stop()
+
+
+@pytest.fixture(scope="session")
+def topic_numbers() -> Iterator[int]:
+    return itertools.count()
+
+
+@pytest.fixture
+def new_topic(broker: LocalKafka, topic_numbers: Iterator[int]) -> NewTopic:
+    """Creates a topic of its own with as many partitions as asked for; gives its name."""
+    from kafka import KafkaAdminClient
+
+    def create(partitions: int) -> str:
+        name = f"topic-{next(topic_numbers)}"
+        admin = KafkaAdminClient(bootstrap_servers=[broker.address])
+        admin.create_topics({name: {"num_partitions": partitions}}, wait_for_metadata=True)
+        admin.close()
+        return name
+
+    return create

@@ -1,0 +1,89 @@
+"""Sources, producers and payloads for the tests that need Kafka."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from ingest.blocks import RecordBatch, Rejected
+from ingest.decode import Decoder
+from ingest.kafka_source import KafkaSource, KafkaSourceConfig
+from ingest.kafka_topics import TopicsConfig
+
+
+def line(iteration: int, rank: int = 0, run: str = "job", **metrics: float) -> bytes:
+    """One record as a message value."""
+    record = {"run": run, "rank": rank, "iteration": iteration, "loss": 1.0, **metrics}
+    return json.dumps(record).encode()
+
+
+def a_source(
+    address: str,
+    topic: str,
+    positions: Mapping[str, int] | None = None,
+    group: str | None = None,
+    **settings: object,
+) -> KafkaSource:
+    """A source over one existing topic, in a group of its own, quick to notice and to retry."""
+    config = KafkaSourceConfig(
+        bootstrap=(address,),
+        group=group or f"group-of-{topic}",
+        topics=TopicsConfig(telemetry=topic),
+        **{  # type: ignore[arg-type]  # settings are checked by the dataclass's users
+            "create_topics": False,
+            "session_timeout_s": 6.0,
+            "connect_timeout_s": 2.0,
+            "backoff_max_s": 0.5,
+            "probe_interval_s": 0.5,
+            **settings,
+        },
+    )
+    return KafkaSource(config, Decoder(), positions or {})
+
+
+def read_until(
+    source: KafkaSource, is_enough: Callable[[list[RecordBatch]], bool], timeout_s: float = 30.0
+) -> list[RecordBatch]:
+    """Poll until what came is enough; fails by returning what there is when time is up."""
+    from ingest.errors import SourceUnavailable
+
+    batches: list[RecordBatch] = []
+    give_up = time.monotonic() + timeout_s
+    while time.monotonic() < give_up and not is_enough(batches):
+        try:
+            batches += source.poll(0.2)
+        except SourceUnavailable:
+            continue
+    return batches
+
+
+def read_records(source: KafkaSource, count: int, timeout_s: float = 30.0) -> list[int]:
+    """Iterations of the next ``count`` records, in the order they came."""
+    batches = read_until(source, lambda came: sum(map(len, came)) >= count, timeout_s)
+    return [int(iteration) for batch in batches for iteration in batch.iteration_N]
+
+
+def rejections(batches: Iterable[RecordBatch]) -> list[Rejected]:
+    return [rejected for batch in batches for rejected in batch.rejected]
+
+
+def produce(address: str, topic: str, values: Sequence[bytes | None], **settings: object) -> None:
+    """Send by kafka-python, all with the key ``job``, and wait for the acknowledgements."""
+    from kafka import KafkaProducer
+
+    producer = KafkaProducer(bootstrap_servers=[address], **settings)
+    for value in values:
+        producer.send(topic, value, key=b"job")
+    producer.flush()
+    producer.close()
+
+
+def produce_elsewhere(address: str, topic: str, values: Sequence[bytes], **settings: object) -> None:
+    """The same by confluent-kafka, whose partitioner hashes keys differently."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": address, **settings})
+    for value in values:
+        producer.produce(topic, value, key=b"job")
+    assert producer.flush(30) == 0

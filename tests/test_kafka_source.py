@@ -1,0 +1,215 @@
+"""Reading a real topic: nothing lost, nothing twice, whatever breaks in between."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from ingest.errors import SourceUnavailable
+from service.local_kafka import LocalKafka, LocalKafkaConfig
+
+from .conftest import NewTopic
+from .kafka_builders import a_source, line, produce, produce_elsewhere, read_records, read_until, rejections
+
+pytestmark = pytest.mark.kafka
+
+
+def test_the_first_read_starts_at_the_earliest_offset(broker: LocalKafka, new_topic: NewTopic) -> None:
+    topic = new_topic(1)
+    produce(broker.address, topic, [line(i) for i in range(5)])
+    source = a_source(broker.address, topic)
+    assert read_records(source, 5) == [0, 1, 2, 3, 4]
+    assert source.position() == {f"{topic}:0": 5}
+    assert not source.is_exhausted
+    source.close()
+
+
+def test_a_new_source_goes_on_at_the_given_position_and_not_at_the_one_in_kafka(
+    broker: LocalKafka, new_topic: NewTopic
+) -> None:
+    topic = new_topic(1)
+    produce(broker.address, topic, [line(i) for i in range(6)])
+    first = a_source(broker.address, topic, commit_interval_s=0.0)
+    read_records(first, 6)
+    first.poll(0.1)
+    first.close()
+    again = a_source(broker.address, topic, positions={f"{topic}:0": 2})
+    assert read_records(again, 4) == [2, 3, 4, 5]
+    again.close()
+
+
+def test_clients_with_other_partitioners_are_read_from_all_partitions(
+    broker: LocalKafka, new_topic: NewTopic
+) -> None:
+    topic = new_topic(3)
+    produce(broker.address, topic, [line(i) for i in range(10)])
+    produce_elsewhere(broker.address, topic, [line(i) for i in range(10, 20)])
+    source = a_source(broker.address, topic)
+    assert sorted(read_records(source, 20)) == list(range(20))
+    assert sorted(source.position()) == [f"{topic}:{partition}" for partition in range(3)]
+    assert sum(source.position().values()) == 20
+    source.close()
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+def test_batches_compressed_by_kafka_python_are_read(
+    broker: LocalKafka, new_topic: NewTopic, codec: str
+) -> None:
+    topic = new_topic(1)
+    produce(broker.address, topic, [line(i) for i in range(50)], compression_type=codec, linger_ms=50)
+    source = a_source(broker.address, topic)
+    assert read_records(source, 50) == list(range(50))
+    source.close()
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_batches_compressed_by_librdkafka_are_read(
+    broker: LocalKafka, new_topic: NewTopic, codec: str
+) -> None:
+    topic = new_topic(1)
+    settings = {"compression.type": codec, "linger.ms": 50}
+    produce_elsewhere(broker.address, topic, [line(i) for i in range(50)], **settings)
+    source = a_source(broker.address, topic)
+    assert read_records(source, 50) == list(range(50))
+    source.close()
+
+
+def test_a_poisonous_value_is_rejected_alone_with_its_place(broker: LocalKafka, new_topic: NewTopic) -> None:
+    topic = new_topic(1)
+    values = [line(0), b"\xff\xfe garbage", None, b"[" * 1000, line(1)]
+    produce(broker.address, topic, values)
+    source = a_source(broker.address, topic)
+    batches = read_until(source, lambda came: sum(map(len, came)) >= 2)
+    assert [int(i) for batch in batches for i in batch.iteration_N] == [0, 1]
+    refused = rejections(batches)
+    assert sorted((bad.source, bad.offset) for bad in refused) == [
+        (f"{topic}:0", offset) for offset in (1, 2, 3)
+    ]
+    assert b"\xff\xfe garbage" in [bad.raw for bad in refused]
+    source.close()
+
+
+def test_a_value_beyond_the_size_limit_is_rejected_unread(broker: LocalKafka, new_topic: NewTopic) -> None:
+    topic = new_topic(1)
+    produce(broker.address, topic, [line(0), b"x" * 3000, line(1)])
+    source = a_source(broker.address, topic, max_value_bytes=2000)
+    batches = read_until(source, lambda came: sum(map(len, came)) >= 2)
+    (refused,) = rejections(batches)
+    assert (refused.rule, refused.value, refused.offset) == ("must have at most 2000 bytes", "3000 bytes", 1)
+    source.close()
+
+
+def test_a_restart_of_the_broker_loses_and_repeats_nothing(broker: LocalKafka, new_topic: NewTopic) -> None:
+    topic = new_topic(2)
+    produce(broker.address, topic, [line(i) for i in range(10)])
+    source = a_source(broker.address, topic)
+    came = read_records(source, 10)
+    broker.stop()
+    read_until(source, lambda _: source.health().unavailable_since is not None)
+    assert source.health().unavailable_since is not None
+    assert source.health().reason
+    broker.start()
+    produce(broker.address, topic, [line(i) for i in range(10, 20)])
+    came += read_records(source, 10)
+    assert sorted(came) == list(range(20))
+    assert source.health().unavailable_since is None
+    source.close()
+
+
+def test_a_broker_that_comes_late_is_waited_for(tmp_path: Path) -> None:
+    late = LocalKafka(tmp_path, port=_closed_port())
+    source = a_source(late.address, "late", create_topics=True)
+    with pytest.raises(SourceUnavailable, match="refused"):
+        source.poll(0.1)
+    assert source.poll(0.0) == [], "between two attempts a poll is empty"
+    with late:
+        read_until(source, lambda _: bool(source.position()))
+        assert source.position() == {f"late:{partition}": 0 for partition in range(4)}
+        assert source.health().unavailable_since is None
+        source.close()
+
+
+def test_an_offset_that_retention_removed_is_told_and_skipped(
+    broker: LocalKafka, new_topic: NewTopic
+) -> None:
+    from kafka import KafkaAdminClient
+    from kafka.structs import TopicPartition
+
+    topic = new_topic(1)
+    produce(broker.address, topic, [line(i) for i in range(8)])
+    admin = KafkaAdminClient(bootstrap_servers=[broker.address])
+    admin.delete_records({TopicPartition(topic, 0): 5})
+    admin.close()
+    source = a_source(broker.address, topic, positions={f"{topic}:0": 2})
+    batches = read_until(source, lambda came: sum(map(len, came)) >= 3)
+    assert [int(i) for batch in batches for i in batch.iteration_N] == [5, 6, 7]
+    (lost,) = rejections(batches)
+    assert (lost.value, lost.offset, lost.source) == ("offsets 2 to 4", 2, f"{topic}:0")
+    assert source.health().skipped_messages == 3
+    source.close()
+
+
+def test_an_offset_beyond_the_end_reads_the_topic_anew(broker: LocalKafka, new_topic: NewTopic) -> None:
+    topic = new_topic(1)
+    produce(broker.address, topic, [line(i) for i in range(3)])
+    source = a_source(broker.address, topic, positions={f"{topic}:0": 1000})
+    batches = read_until(source, lambda came: sum(map(len, came)) >= 3)
+    assert [int(i) for batch in batches for i in batch.iteration_N] == [0, 1, 2]
+    assert [bad.value for bad in rejections(batches)] == ["offset 1000, now reading from 0"]
+    source.close()
+
+
+def test_a_topic_that_does_not_exist_is_named_and_read_once_it_does(broker: LocalKafka) -> None:
+    from kafka import KafkaAdminClient
+
+    source = a_source(broker.address, "later", client={"metadata_max_age_ms": 500})
+    read_until(source, lambda _: bool(source.health().reason), timeout_s=10)
+    assert source.health().reason == "topic later does not exist"
+    admin = KafkaAdminClient(bootstrap_servers=[broker.address])
+    admin.create_topics({"later": {"num_partitions": 1}}, wait_for_metadata=True)
+    admin.close()
+    produce(broker.address, "later", [line(0)])
+    assert read_records(source, 1) == [0]
+    read_until(source, lambda _: not source.health().reason, timeout_s=10)
+    assert source.health().reason == ""
+    assert source.health().lag_messages == 0
+    source.close()
+
+
+def test_two_sources_of_one_group_share_the_partitions_without_loss(
+    broker: LocalKafka, new_topic: NewTopic
+) -> None:
+    topic = new_topic(4)
+    one = a_source(broker.address, topic)
+    read_until(one, lambda _: len(one.position()) == 4)
+    two = a_source(broker.address, topic)
+    give_up = time.monotonic() + 30
+    while time.monotonic() < give_up and not (len(one.position()) == len(two.position()) == 2):
+        assert one.poll(0.1) == two.poll(0.1) == []
+    assert sorted([*one.position(), *two.position()]) == [f"{topic}:{partition}" for partition in range(4)]
+    produce_elsewhere(broker.address, topic, [line(i) for i in range(4)])
+    produce(broker.address, topic, [line(i) for i in range(4, 8)])
+    came: list[int] = []
+    while time.monotonic() < give_up and len(came) < 8:
+        came += [int(i) for source in (one, two) for batch in source.poll(0.1) for i in batch.iteration_N]
+    assert sorted(came) == list(range(8))
+    one.close()
+    two.close()
+
+
+def test_a_broker_that_cannot_start_says_why_with_the_end_of_its_log(tmp_path: Path) -> None:
+    from service.kafka_jars import BrokerUnavailable
+
+    wrong = LocalKafkaConfig(properties=(("log.retention.check.interval.ms", "soon"),))
+    with pytest.raises(BrokerUnavailable, match=r"log\.retention\.check\.interval\.ms"):
+        LocalKafka(tmp_path, config=wrong).start()
+
+
+def _closed_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
