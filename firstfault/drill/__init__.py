@@ -1,0 +1,104 @@
+"""The drill: a real small multi-rank training job with fault injection.
+
+It makes the sample logs, and lets an operator see the whole path of an alert with a fault that is
+known. Importing it loads the standard library alone; torch is loaded when a drill runs.
+
+    >>> from firstfault.drill import SCENARIOS
+    >>> SCENARIOS["drift_param"].label
+    'silent_drift'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from .scenarios import SCENARIOS, DrillConfig, DrillError, FaultKind, Plan, Scenario, plan
+
+__all__ = [
+    "SCENARIOS",
+    "DrillConfig",
+    "DrillError",
+    "FaultKind",
+    "Plan",
+    "Scenario",
+    "default_out",
+    "drill_lines",
+    "plan",
+    "run_drill",
+]
+
+Progress = Callable[[int, int], None]
+"""Told (iterations done, iterations in all) as the drill goes on; iterations repeated after a restart
+count once."""
+
+
+def drill_lines(config: DrillConfig, progress: Progress | None = None) -> Iterator[str]:
+    """Run a drill and yield its log, one JSON line at a time, as the job writes it.
+
+    Raises:
+        DrillError: a setting is out of range, or torch is not installed.
+    """
+    from .log import encode
+
+    planned = plan(config)
+    done = -1
+    for line in _job(planned):
+        iteration = line["iteration"]
+        if progress is not None and isinstance(iteration, int) and iteration > done:
+            done = iteration
+            progress(done + 1, planned.stop)
+        yield encode(line)
+
+
+def run_drill(
+    scenario: str,
+    seed: int | None = None,
+    ranks: int = 8,
+    iterations: int | None = None,
+    out: Path | None = None,
+    *,
+    engine: str = "virtual",
+    progress: Progress | None = None,
+) -> Path:
+    """Run one drill and write its log; the path it was written to.
+
+    ``out`` is a file (``.jsonl`` or ``.jsonl.gz``) or a folder; without it the log goes to
+    ``<scenario>.jsonl.gz`` in the current folder. The same arguments give the same bytes on the same
+    machine and torch.
+
+    Raises:
+        DrillError: a setting is out of range, or torch is not installed.
+        OSError: the log cannot be written.
+    """
+    from .log import write_log
+
+    config = DrillConfig(scenario=scenario, seed=seed, ranks=ranks, iterations=iterations, engine=engine)
+    path = default_out(config, out)
+    write_log(drill_lines(config, progress), path)
+    return path
+
+
+def default_out(config: DrillConfig, out: Path | None = None) -> Path:
+    """Where the log of a drill goes, given a file, a folder or nothing.
+
+    Raises:
+        DrillError: the scenario or another setting is not allowed, or the file has another ending.
+    """
+    name = plan(config).run
+    if out is None or out.is_dir() or not out.suffix:
+        return (out or Path()) / f"{name}.jsonl.gz"
+    if not out.name.endswith((".jsonl", ".jsonl.gz")):
+        raise DrillError(f"out must end in .jsonl or .jsonl.gz or be a folder, got {str(out)!r}")
+    return out
+
+
+def _job(planned: Plan) -> Iterator[dict[str, object]]:
+    try:
+        import torch  # noqa: F401
+    except ImportError as missing:
+        raise DrillError("a drill trains a real model and needs torch: pip install 'firstfault[torch]'") from missing
+    from .cluster import VirtualCluster
+    from .job import run_job
+
+    yield from (dict(line) for line in run_job(planned, VirtualCluster(planned.ranks)))

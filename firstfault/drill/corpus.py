@@ -1,0 +1,82 @@
+"""The training data: a seeded artificial language, and a real-valued feature beside each token.
+
+A token depends on the two before it (a sparse second-order Markov chain with Zipf-like choices), and
+at times a stretch repeats what was written a while ago, so that a small transformer has something to
+learn at every time scale: frequencies first, then pairs, then context, then copying.
+
+Axes: B samples of a batch, S positions of a sample (one more than is predicted), F features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+VOCABULARY = 48
+FEATURES = 2
+_STREAMS = 192
+_STREAM_LENGTH = 1200
+_CHOICES = 5
+"""Successors of a pair of tokens; with Zipf weights this leaves about 1.3 nats of real entropy."""
+_COPY_SHARE = 0.012
+_COPY_LENGTH = 14
+_COPY_BACK = 18
+"""A copy starts at 1.2 % of the tokens, is 14 long and repeats what came 18 tokens before, so that
+both ends fit into one sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Tokens and features of one rank at one iteration."""
+
+    tokens_BS: NDArray[np.int64]
+    features_BSF: NDArray[np.float32]
+
+
+class Corpus:
+    """All text of one seed, and the windows a rank reads from it.
+
+    A batch depends on (seed, iteration, rank) alone, so a resumed attempt reads the same samples.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._text = _write(np.random.default_rng([seed, 1]))
+
+    def batch(self, iteration: int, rank: int, samples: int, length: int) -> Batch:
+        """``samples`` windows of ``length + 1`` tokens."""
+        return self._read(np.random.default_rng([self._seed, 2, iteration, rank]), samples, length)
+
+    def canary(self, samples: int, length: int) -> Batch:
+        """The fixed batch that every rank computes again and again."""
+        return self._read(np.random.default_rng([self._seed, 3]), samples, length)
+
+    def _read(self, rng: np.random.Generator, samples: int, length: int) -> Batch:
+        stream_B = rng.integers(0, _STREAMS, samples)
+        start_B = rng.integers(0, _STREAM_LENGTH - length, samples)
+        place_BS = start_B[:, None] + np.arange(length + 1)
+        tokens_BS = self._text[stream_B[:, None], place_BS]
+        features_BSF = rng.standard_normal((samples, length, FEATURES), dtype=np.float32)
+        # the first feature is a noisy hint at the class of the next token
+        features_BSF[:, :, 0] += (tokens_BS[:, 1:] % 6).astype(np.float32) / 3
+        return Batch(tokens_BS=tokens_BS, features_BSF=features_BSF)
+
+
+def _write(rng: np.random.Generator) -> NDArray[np.int64]:
+    """(streams, length) tokens."""
+    successors = rng.integers(0, VOCABULARY, (VOCABULARY, 4, _CHOICES))
+    weights = 1.0 / np.arange(1, _CHOICES + 1)
+    bounds = np.cumsum(weights / weights.sum())
+    bounds[-1] = 1.0
+    text = np.zeros((_STREAMS, _STREAM_LENGTH), dtype=np.int64)
+    text[:, :_COPY_BACK] = rng.integers(0, VOCABULARY, (_STREAMS, _COPY_BACK))
+    copying = np.zeros(_STREAMS, dtype=np.int64)
+    for at in range(_COPY_BACK, _STREAM_LENGTH):
+        choice = np.searchsorted(bounds, rng.random(_STREAMS))
+        fresh = successors[text[:, at - 1], text[:, at - 2] % 4, choice]
+        starts = (copying == 0) & (rng.random(_STREAMS) < _COPY_SHARE)
+        copying = np.where(starts, _COPY_LENGTH, np.maximum(copying - 1, 0))
+        text[:, at] = np.where(copying > 0, text[:, at - _COPY_BACK], fresh)
+    return text

@@ -1,0 +1,88 @@
+"""The faults: each does to one replica what the hardware, the data or the schedule would do.
+
+`Faults` belongs to one replica and is asked at the places of an iteration where something can go
+wrong; with no fault planned there it hands back what it got.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from .corpus import VOCABULARY, Batch
+from .scenarios import FaultKind, Plan
+
+# Bits of a float32: 31 sign, 30..23 exponent, 22..0 mantissa.
+_TOP_EXPONENT_BIT = 30
+"""Flipped in a value between 1 and 2 it gives an exponent of all ones: NaN, or infinity for 1.0."""
+_MODEST_EXPONENT_BIT = 25
+"""A factor of 16 either way: one parameter is wrong, the loss hardly moves."""
+_MOMENT_EXPONENT_BIT = 27
+"""A factor of 65 536 either way: moments are small, and a smaller one would be lost in rounding."""
+
+
+class Faults:
+    """What goes wrong on one rank, by plan."""
+
+    def __init__(self, plan: Plan, rank: int) -> None:
+        self._plan = plan
+        self._rank = rank
+        self._rng = np.random.default_rng([plan.seed, 4])
+
+    def lr_factor(self, iteration: int) -> float:
+        """What the learning rate of the schedule is multiplied with."""
+        is_high = self._is(FaultKind.HIGH_LR) and self._plan.is_struck(iteration)
+        return self._plan.scenario.magnitude if is_high else 1.0
+
+    def on_batch(self, iteration: int, batch: Batch) -> Batch:
+        """The batch as it is read."""
+        if self._is(FaultKind.BAD_SAMPLE) and self._strikes_now(iteration):
+            features = batch.features_BSF.copy()
+            features[1, 5:9, 0] = (np.nan, np.inf, np.nan, -np.inf)
+            return Batch(tokens_BS=batch.tokens_BS, features_BSF=features)
+        if self._is(FaultKind.BAD_SHARD) and self._plan.is_struck(iteration):
+            rng = np.random.default_rng([self._plan.seed, 5, iteration, self._rank])
+            return Batch(rng.integers(0, VOCABULARY, batch.tokens_BS.shape), batch.features_BSF)
+        return batch
+
+    def on_activation(self, iteration: int, site: str, value: torch.Tensor) -> torch.Tensor:
+        """An activation as it is computed, in training and in the canary alike."""
+        if site == "layer0" and self._is(FaultKind.ACTIVATION_FLIP) and self._strikes_now(iteration):
+            changed = value.clone()
+            _flip(changed.data.view(-1), _place_between(value, 1.0, 2.0), _TOP_EXPONENT_BIT)
+            return changed
+        if site == "layer1.mlp" and self._is(FaultKind.SCALED_MATMUL):
+            if self._plan.is_struck(iteration, self._rank):
+                return value * self._plan.scenario.magnitude
+        return value
+
+    def before_update(self, iteration: int, moment: torch.Tensor) -> None:
+        """The flat first moment, just before the optimizer reads it."""
+        if self._is(FaultKind.OPTIMIZER_FLIP) and self._strikes_now(iteration):
+            place = _place_between(moment, 1e-4, 1.0)
+            _flip(moment, place, _MOMENT_EXPONENT_BIT)
+
+    def after_update(self, iteration: int, flat: torch.Tensor) -> None:
+        """The flat parameters, just after the update."""
+        if self._is(FaultKind.PARAM_FLIP) and self._strikes_now(iteration):
+            _flip(flat, _place_between(flat, 0.02, 0.1), _MODEST_EXPONENT_BIT)
+
+    def _is(self, kind: FaultKind) -> bool:
+        return self._plan.fault is kind
+
+    def _strikes_now(self, iteration: int) -> bool:
+        return iteration == self._plan.fault_iteration and self._rank == self._plan.fault_rank
+
+
+def _place_between(values: torch.Tensor, low: float, high: float) -> int:
+    """The middle one of the places whose magnitude lies in [low, high)."""
+    size = values.detach().abs().view(-1)
+    places = torch.nonzero((size >= low) & (size < high)).view(-1)
+    if not len(places):
+        return int(size.argmax())
+    return int(places[len(places) // 2])
+
+
+def _flip(flat: torch.Tensor, place: int, bit: int) -> None:
+    bits = flat.detach().numpy().view(np.uint32)
+    bits[place] ^= np.uint32(1 << bit)

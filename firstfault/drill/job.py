@@ -1,0 +1,201 @@
+"""The job: replicas, the reduction, attempts, and the lines of the log in the order they are written.
+
+The clock is synthetic (a fixed start and a seeded pace), so that the same command writes the same bytes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+
+import torch
+
+from .cluster import Cluster
+from .corpus import Corpus
+from .replica import Metrics, Replica, Snapshot
+from .scenarios import FaultKind, Plan
+
+_EPOCH_S = 1_764_500_000.0
+"""Start of every drill's clock: an ordinary date, the same for all."""
+_PACE_S = 0.35
+"""Usual duration of an iteration, that of a small job; each rank deviates by a few percent."""
+_RESTART_S = 240.0
+"""Time a launcher takes to notice a dead job and to start it again."""
+RANKS_PER_HOST = 4
+_LABELS_EVERY = 50
+"""Iterations between reports of host and device: they rarely change."""
+
+Line = Mapping[str, object]
+
+
+def run_job(plan: Plan, cluster: Cluster) -> Iterator[Line]:
+    """Train, and yield the records and events of all ranks (on the first process), by iteration.
+
+    In the crash scenario the first attempt ends without a word, and a second one follows from its
+    last checkpoint.
+    """
+    settle_torch()
+    corpus = Corpus(plan.seed)
+    job = _Job(plan, cluster, [Replica(plan, rank, corpus) for rank in cluster.ranks_here])
+    if plan.fault is FaultKind.CRASH and plan.fault_iteration is not None:
+        yield from job.attempt(0, 0, plan.fault_iteration)
+        first = job.resume([Replica(plan, rank, corpus) for rank in cluster.ranks_here])
+        yield from job.attempt(1, first, plan.stop)
+    else:
+        yield from job.attempt(0, 0, plan.stop)
+    yield from job.end()
+
+
+def settle_torch() -> None:
+    """One thread and deterministic kernels: the same seed gives the same bits."""
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+
+
+class _Job:
+    """Replicas that train together, and the clock they share."""
+
+    def __init__(self, plan: Plan, cluster: Cluster, replicas: list[Replica]) -> None:
+        self._plan = plan
+        self._cluster = cluster
+        self._replicas = replicas
+        self._saved: list[Snapshot] = [replica.save(-1) for replica in replicas]
+        self._clock = _Clock(plan)
+        self._number = 0
+        self._is_writer = 0 in cluster.ranks_here
+
+    def attempt(self, number: int, first: int, stop: int) -> Iterator[Line]:
+        """Iterations [first, stop) as one attempt."""
+        self._number = number
+        yield from self._events(first, {"event": "run_start", **_run_start(self._plan, number, first)})
+        if number:
+            yield from self._events(first, {"event": "resume", "checkpoint": _path(first - 1)})
+        for iteration in range(first, stop):
+            if self._plan.fault is FaultKind.HIGH_LR and 0 < iteration == self._plan.fault_iteration:
+                lr = self._replicas[0].lr(iteration)
+                yield from self._events(iteration, {"event": "lr_change", "lr": float(f"{lr:.7g}")})
+            yield from self._iteration(iteration, iteration == first)
+            if (iteration + 1) % self._plan.scenario.cadence.checkpoint == 0:
+                self._saved = [replica.save(iteration) for replica in self._replicas]
+                saved = {"event": "checkpoint", "path": _path(iteration), "complete": True}
+                yield from self._events(iteration, saved)
+
+    def resume(self, replicas: list[Replica]) -> int:
+        """Go on with new replicas from the last checkpoint: the first iteration to execute."""
+        for replica, snapshot in zip(replicas, self._saved, strict=True):
+            replica.load(snapshot)
+        self._replicas = replicas
+        self._clock.wait(_RESTART_S)
+        return self._saved[0].iteration + 1
+
+    def end(self) -> Iterator[Line]:
+        """The job's last word."""
+        status = "completed" if self._plan.stop == self._plan.iterations else "stopped"
+        yield from self._events(self._plan.stop - 1, {"event": "run_end", "status": status})
+
+    def _iteration(self, iteration: int, is_first: bool) -> Iterator[Line]:
+        halves = [replica.compute(iteration) for replica in self._replicas]
+        reduced = self._cluster.reduce([grad_P for grad_P, _ in halves])
+        metrics_here = [
+            metrics | replica.update(iteration, grad_P)
+            for replica, grad_P, (_, metrics) in zip(self._replicas, reduced, halves, strict=True)
+        ]
+        times = self._clock.tick(iteration, self._number)
+        for rank, metrics in enumerate(self._cluster.gather(metrics_here)):
+            time, step_time_s = times[rank]
+            line = self._identity(rank, iteration, time) | _ordered(metrics) | {"step_time_s": step_time_s}
+            if is_first or iteration % _LABELS_EVERY == 0:
+                line |= {"host": _host(rank), "device": _device(self._plan, rank)}
+            yield line
+
+    def _identity(self, rank: int, iteration: int, time: float) -> dict[str, object]:
+        return {
+            "run": self._plan.run,
+            "attempt": self._number,
+            "rank": rank,
+            "iteration": iteration,
+            "time": time,
+        }
+
+    def _events(self, iteration: int, fields: Line) -> Iterator[Line]:
+        if self._is_writer:
+            yield self._identity(0, iteration, round(self._clock.now_s, 3)) | fields
+
+
+class _Clock:
+    """A synthetic clock: a pace for the job and a little noise for each rank."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self.now_s = _EPOCH_S
+
+    def wait(self, duration_s: float) -> None:
+        """Let time pass between attempts."""
+        self.now_s += duration_s
+
+    def tick(self, iteration: int, attempt: int) -> list[tuple[float, float]]:
+        """(time, step_time_s) of each rank; the iteration lasts as long as its slowest rank."""
+        rng = random.Random(f"{self._plan.seed}/{attempt}/{iteration}")
+        steps = [_PACE_S * rng.lognormvariate(0.0, 0.03) for _ in range(self._plan.ranks)]
+        times = [(round(self.now_s + step, 3), round(step, 4)) for step in steps]
+        self.now_s += max(steps)
+        return times
+
+
+_FIRST_IN_A_LINE = ("loss", "local_grad_norm", "grad_norm", "lr")
+
+
+def _ordered(metrics: Metrics) -> dict[str, object]:
+    """The curves first: a person who reads the log sees them at once."""
+    return {name: metrics[name] for name in _FIRST_IN_A_LINE} | dict(metrics)
+
+
+def _run_start(plan: Plan, attempt: int, first: int) -> dict[str, object]:
+    training, cadence = plan.scenario.training, plan.scenario.cadence
+    scaler = None
+    if training.is_fp16:
+        scaler = {
+            "kind": "dynamic",
+            "initial_scale": training.initial_scale,
+            "growth_interval": training.scale_growth_iterations,
+        }
+    fields: dict[str, object] = {
+        "v": 1,
+        "world_size": plan.ranks,
+        "mesh": [["dp", plan.ranks]],
+        "sharding": "none",
+        "hosts": [_host(rank) for rank in range(plan.ranks)],
+        "device_models": ["virtual-cpu"] * plan.ranks,
+        "device_ids": [_device(plan, rank) for rank in range(plan.ranks)],
+        "precision": "fp16" if training.is_fp16 else "fp32",
+        "scaler": scaler,
+        "microbatches": 1,
+        "loss_convention": "local mean over tokens, nats",
+        "norm_convention": "L2, unscaled, before clipping",
+        "clip_norm": training.clip_norm,
+        "cadence": {
+            "param_checksum": cadence.param_checksum,
+            "optim_checksum": cadence.optim_checksum,
+            "canary_checksum": cadence.canary,
+            "canary_loss": cadence.canary,
+            "repeat_checksum/canary": cadence.canary,
+        },
+        "deterministic": True,
+        "software": f"torch {torch.__version__.partition('+')[0]}",
+        "checkpoint_directory": "checkpoints",
+    }
+    if attempt:
+        fields["parent"] = {"run": plan.run, "attempt": attempt - 1, "iteration": first - 1}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _path(iteration: int) -> str:
+    return f"checkpoints/iter_{iteration:06d}"
+
+
+def _host(rank: int) -> str:
+    return f"node-{rank // RANKS_PER_HOST:02d}"
+
+
+def _device(plan: Plan, rank: int) -> str:
+    return f"dev-{random.Random(f'{plan.seed}/device/{rank}').getrandbits(32):08x}"

@@ -1,0 +1,311 @@
+"""What can be drilled: each scenario, the fault it injects, and the truth a verdict is held against.
+
+Standard library only: the command line lists scenarios without loading torch. Where and when a
+fault strikes follows from scenario and seed alone (`plan`), so that the same command gives the same
+log and another seed gives another rank and iteration.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+
+class DrillError(ValueError):
+    """A drill cannot be run as asked: names the setting, the rule and the value."""
+
+
+class FaultKind(StrEnum):
+    """What goes wrong; `faults.py` does it."""
+
+    NONE = "none"
+    HIGH_LR = "high_lr"
+    """The learning rate is multiplied from one iteration on."""
+    ACTIVATION_FLIP = "activation_flip"
+    """The top exponent bit of one activation flips, once, in one rank's forward pass."""
+    BAD_SAMPLE = "bad_sample"
+    """One sample of one rank's batch holds non-finite features."""
+    PARAM_FLIP = "param_flip"
+    """One exponent bit of one parameter of one replica flips after the update."""
+    OPTIMIZER_FLIP = "optimizer_flip"
+    """One exponent bit of one first moment of one replica flips just before the update."""
+    SCALED_MATMUL = "scaled_matmul"
+    """One rank's matmul gives results that are a few percent off, from one iteration on."""
+    BAD_SHARD = "bad_shard"
+    """For a few iterations every rank reads shuffled tokens."""
+    CRASH = "crash"
+    """The job dies and is launched again from its last checkpoint."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """How the job trains. The defaults are those of a healthy run."""
+
+    peak_lr: float = 3e-3
+    """Learning rate after the warm-up; AdamW on a model this small is stable up to about 2e-2."""
+    warmup_iterations: int = 40
+    final_lr_share: float = 0.1
+    """The cosine ends at this share of the peak, as usual in language-model training."""
+    weight_decay: float = 0.1
+    beta2: float = 0.95
+    is_normalised: bool = True
+    """Whether the model has layer norms."""
+    clip_norm: float | None = 1.0
+    """Global gradient norm is clipped to this; None trains unclipped."""
+    is_fp16: bool = False
+    """Gradients are stored in half precision under a dynamic loss scale."""
+    initial_scale: float = 2.0**24
+    """Too high on purpose, as scalers start: the first iterations are skipped until it fits."""
+    scale_growth_iterations: int = 150
+    """Finite iterations after which the scale doubles; trainers use 1000 to 2000 for longer runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cadence:
+    """How often, in iterations, each dear value is reported; cheap ones come every iteration."""
+
+    param_checksum: int = 1
+    optim_checksum: int = 10
+    canary: int = 25
+    checkpoint: int = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One kind of run. ``label`` is the verdict it deserves; ``phase`` where its first bad value is."""
+
+    name: str
+    summary: str
+    label: str
+    seed: int
+    """Seed of the sample log: chosen so that samples differ in rank and iteration."""
+    iterations: int = 700
+    fault: FaultKind = FaultKind.NONE
+    is_of_one_rank: bool = False
+    phase: str | None = None
+    strikes_between: tuple[float, float] = (0.45, 0.75)
+    """Range of the fault's iteration, as shares of the run: late enough for a baseline before it."""
+    lasts_iterations: int | None = None
+    """Length of a fault that passes; None is for ever (or once, for a flip)."""
+    magnitude: float = 1.0
+    """Factor on the learning rate or on the matmul, by kind of fault."""
+    runs_on_iterations: int | None = None
+    """Iterations after the fault at which the job is stopped; None runs to the end."""
+    annotation: str | None = None
+    """Kind of annotation a healthy verdict should carry."""
+    training: Training = field(default_factory=Training)
+    cadence: Cadence = field(default_factory=Cadence)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillConfig:
+    """One drill. ``None`` takes the scenario's own value."""
+
+    scenario: str = "healthy"
+    seed: int | None = None
+    ranks: int = 8
+    """Data-parallel replicas; below 3 a checksum vote has no majority."""
+    iterations: int | None = None
+    engine: str = "virtual"
+    """``virtual`` holds all replicas in one process; ``processes`` gives each its own, over gloo."""
+    run: str | None = None
+    """Name of the run in the log; the scenario's name if not given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A scenario made concrete: the truth of the log that it will write."""
+
+    scenario: Scenario
+    run: str
+    seed: int
+    ranks: int
+    iterations: int
+    stop: int
+    """First iteration that is not executed."""
+    fault_rank: int | None = None
+    """The faulty rank; None for a fault of all ranks or none."""
+    fault_iteration: int | None = None
+    """First iteration in which the fault acts."""
+    engine: str = "virtual"
+
+    @property
+    def fault(self) -> FaultKind:
+        """What goes wrong."""
+        return self.scenario.fault
+
+    def is_struck(self, iteration: int, rank: int | None = None) -> bool:
+        """Whether a lasting fault acts in this iteration (on this rank, if one is given)."""
+        if self.fault_iteration is None or iteration < self.fault_iteration:
+            return False
+        lasts = self.scenario.lasts_iterations
+        is_over = lasts is not None and iteration >= self.fault_iteration + lasts
+        return not is_over and (rank is None or self.fault_rank is None or rank == self.fault_rank)
+
+
+def plan(config: DrillConfig) -> Plan:
+    """Decide where and when the fault strikes, from the scenario and the seed alone.
+
+    >>> plan(DrillConfig(scenario="healthy")).fault_iteration is None
+    True
+
+    Raises:
+        DrillError: an unknown scenario or engine, too few ranks or iterations.
+    """
+    scenario = SCENARIOS.get(config.scenario)
+    if scenario is None:
+        raise DrillError(f"scenario must be one of {', '.join(SCENARIOS)}, got {config.scenario!r}")
+    iterations = scenario.iterations if config.iterations is None else config.iterations
+    if not 1 <= config.ranks <= 64:  # 64: one process holds all replicas; more only costs time
+        raise DrillError(f"ranks must be from 1 to 64, got {config.ranks}")
+    if not 20 <= iterations <= 100_000:  # 20: a fault needs iterations before and after it
+        raise DrillError(f"iterations must be from 20 to 100000, got {iterations}")
+    if config.engine not in ("virtual", "processes"):
+        raise DrillError(f"engine must be virtual or processes, got {config.engine!r}")
+    seed = scenario.seed if config.seed is None else config.seed
+    rng = random.Random(f"{scenario.name}/{seed}/{config.ranks}/{iterations}")
+    rank, at = rng.randrange(config.ranks), _strike(scenario, iterations, rng)
+    stop = iterations
+    if at is not None and scenario.runs_on_iterations is not None:
+        stop = min(iterations, at + scenario.runs_on_iterations)
+    return Plan(
+        scenario=scenario,
+        run=config.run or scenario.name,
+        seed=seed,
+        ranks=config.ranks,
+        iterations=iterations,
+        stop=stop,
+        fault_rank=rank if scenario.is_of_one_rank else None,
+        fault_iteration=at,
+        engine=config.engine,
+    )
+
+
+def _strike(scenario: Scenario, iterations: int, rng: random.Random) -> int | None:
+    if scenario.fault is FaultKind.NONE:
+        return None
+    low, high = (round(share * iterations) for share in scenario.strikes_between)
+    return rng.randint(low, high)
+
+
+# Nothing holds the growth back: no clipping, no norm layers, no decay of the weights. With them AdamW
+# at any learning rate ends on a plateau, not in an explosion.
+_UNBOUNDED = Training(clip_norm=None, is_normalised=False, weight_decay=0.0)
+_UNBOUNDED_FROM_START = replace(_UNBOUNDED, warmup_iterations=60, final_lr_share=1.0)
+_ALL = (
+    Scenario(
+        name="healthy",
+        summary="nothing goes wrong",
+        label="healthy",
+        seed=11,
+    ),
+    Scenario(
+        name="explosion",
+        summary="the learning rate is far too high from the start",
+        label="gradient_explosion",
+        seed=23,
+        iterations=500,
+        fault=FaultKind.HIGH_LR,
+        strikes_between=(0.0, 0.0),
+        magnitude=60.0,
+        runs_on_iterations=300,
+        training=_UNBOUNDED_FROM_START,
+    ),
+    Scenario(
+        name="explosion_late",
+        summary="a schedule change multiplies the learning rate in the middle of the run",
+        label="gradient_explosion",
+        seed=37,
+        iterations=800,
+        fault=FaultKind.HIGH_LR,
+        magnitude=400.0,
+        runs_on_iterations=120,
+        training=_UNBOUNDED,
+    ),
+    Scenario(
+        name="nan_activation",
+        summary="a bit flips in an activation on one rank: NaN before the reduction, then everywhere",
+        label="nan",
+        seed=41,
+        iterations=800,
+        fault=FaultKind.ACTIVATION_FLIP,
+        is_of_one_rank=True,
+        phase="forward",
+        runs_on_iterations=30,
+    ),
+    Scenario(
+        name="nan_input",
+        summary="a sample with NaN and infinite features is read by one rank",
+        label="nan",
+        seed=53,
+        iterations=750,
+        fault=FaultKind.BAD_SAMPLE,
+        is_of_one_rank=True,
+        phase="data",
+        runs_on_iterations=24,
+    ),
+    Scenario(
+        name="drift_param",
+        summary="a bit flips in one replica's parameters: its checksum differs from then on",
+        label="silent_drift",
+        seed=67,
+        iterations=700,
+        fault=FaultKind.PARAM_FLIP,
+        is_of_one_rank=True,
+        phase="state",
+        cadence=Cadence(param_checksum=10, optim_checksum=10),
+    ),
+    Scenario(
+        name="drift_optimizer",
+        summary="a bit flips in one replica's optimizer state: first its moments, then its parameters differ",
+        label="silent_drift",
+        seed=71,
+        iterations=650,
+        fault=FaultKind.OPTIMIZER_FLIP,
+        is_of_one_rank=True,
+        phase="state",
+        cadence=Cadence(param_checksum=20, optim_checksum=5),
+    ),
+    Scenario(
+        name="drift_compute",
+        summary="one rank multiplies matrices a few percent wrong: only its canary shows it",
+        label="silent_drift",
+        seed=83,
+        iterations=900,
+        fault=FaultKind.SCALED_MATMUL,
+        is_of_one_rank=True,
+        phase="backward",
+        magnitude=1.04,
+    ),
+    Scenario(
+        name="overflow_skips",
+        summary="half precision with dynamic loss scaling: skipped iterations that are no fault",
+        label="healthy",
+        seed=97,
+        iterations=800,
+        annotation="loss_scale_skip",
+        training=Training(is_fp16=True),
+    ),
+    Scenario(
+        name="spike_recovered",
+        summary="a few batches of shuffled tokens: the loss jumps and comes back",
+        label="healthy",
+        seed=101,
+        iterations=750,
+        fault=FaultKind.BAD_SHARD,
+        lasts_iterations=3,
+        annotation="spike_recovered",
+    ),
+    Scenario(
+        name="restart",
+        summary="the job dies, resumes from a checkpoint and repeats iterations",
+        label="healthy",
+        seed=113,
+        iterations=700,
+        fault=FaultKind.CRASH,
+    ),
+)
+SCENARIOS: Mapping[str, Scenario] = {scenario.name: scenario for scenario in _ALL}
+"""Every scenario by name, in the order in which they are listed."""
