@@ -1,0 +1,68 @@
+# Everything a person needs; each target does its own set-up. `make` lists them.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+PORT ?= 9092
+PYTEST_ARGS ?=
+
+export KAFKA
+# tests and demo never write compiled kernels into the installed package
+export NUMBA_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/firstfault/numba
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench kafka kafka-stop java clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+
+demo: $(VENV)/.runtime ## stream two recorded runs through Kafka and watch the verdict (ARGS=--exit, KAFKA=host:port)
+	@if [ -z "$$KAFKA" ]; then $(MAKE) --no-print-directory java; fi
+	$(BIN)/firstfault demo $(ARGS)
+
+test: $(VENV)/.dev java lint ## set up, lint, and run the whole test suite, real broker included (PYTEST_ARGS=...)
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.dev ## ruff, mypy --strict and the import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev ## print every speed and quality figure, one line each
+	@set -e; for script in bench/[a-z]*.py; do $(BIN)/python -m "bench.$$(basename $$script .py)"; done
+
+kafka: $(VENV)/.runtime java ## start a local broker and print its address (PORT=9092; STOP=1 ends it)
+	@$(BIN)/python -m service.local_kafka $(if $(STOP),stop,start) --port $(PORT)
+
+kafka-stop: $(VENV)/.runtime ## end the local broker
+	@$(BIN)/python -m service.local_kafka stop
+
+java: ## install Java and Maven where they are missing and apt-get may be used (for the broker)
+	@if java -version 2>&1 | grep -qE 'version "(1[7-9]|[2-9][0-9])' && command -v mvn >/dev/null; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "installing Java 17 and Maven with apt-get, for the local Kafka broker"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	    openjdk-17-jre-headless maven >/dev/null || echo "they could not be installed: no local broker"; \
+	else echo "Java >= 17 or Maven is missing: no local broker; what needs one says so or is skipped"; fi
+
+clean: ## remove the virtual environment and caches of this clone
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "firstfault needs Python 3.11 or later; name one with: make PYTHON=/path/to/python3 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "$(PYTHON) cannot make a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 1; }
+
+# A stamp is newer than pyproject.toml once everything it lists is installed.
+$(VENV)/.runtime: pyproject.toml | $(VENV)/bin/python
+	@echo "installing firstfault into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+	@echo "installing firstfault with its development tools into $(VENV) (torch is large: minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@ $(VENV)/.runtime
