@@ -131,9 +131,7 @@ def test_a_broker_that_comes_late_is_waited_for(tmp_path: Path) -> None:
         source.close()
 
 
-def test_an_offset_that_retention_removed_is_told_and_skipped(
-    broker: LocalKafka, new_topic: NewTopic
-) -> None:
+def test_an_offset_that_retention_removed_is_told(broker: LocalKafka, new_topic: NewTopic) -> None:
     from kafka import KafkaAdminClient
     from kafka.structs import TopicPartition
 
