@@ -70,6 +70,8 @@ class ReplayOptions:
     settings: Settings = field(default_factory=Settings)
     run: str | None = None
     """Judge only the run of this name."""
+    format_name: str | None = None
+    """How to read the files, where their names and bytes do not tell."""
     stdin: BinaryIO | None = None
     quarantine: Quarantine | None = None
     watcher: Watcher | None = None

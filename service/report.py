@@ -177,9 +177,8 @@ def _coverage_lines(verdict: Verdict, ink: Ink) -> list[str]:
 def _lost_words(coverage: Mapping[str, Any]) -> str:
     """What became of the records that no check saw; empty when all were used."""
     words = [f"{coverage.get('records', 0)} read"]
-    for name in ("rejected", "late", "conflicts", "padding"):
-        if coverage.get(name):
-            words.append(f"{coverage[name]} {'in conflict' if name == 'conflicts' else name}")
+    named = {"rejected": "rejected", "late": "late", "conflicts": "in conflict", "padding": "padding"}
+    words += [f"{coverage[key]} {word}" for key, word in named.items() if coverage.get(key)]
     silent = coverage.get("silent_ranks") or []
     if silent:
         listed = rank_words(silent, int(coverage.get("silent_rank_count") or 0))

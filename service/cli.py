@@ -1,0 +1,250 @@
+"""The command line: `firstfault replay`, `worker`, `drill`, `demo`, `config show`, `version`.
+
+Standard output is data, standard error is talk. Everything heavy is imported inside the command that
+needs it, so that a small file is judged in under a second.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from .edge import Exit, outer_edge, say
+
+EXIT_STATUSES = """Exit status: 1 if any run has a confirmed incident; else 2 if input was
+unreadable, a run too short to judge, or the command used wrongly; else 0.
+3: firstfault could not do its work."""
+
+app = typer.Typer(
+    name="firstfault",
+    help="Find the first fault of a training job: which curve went wrong, on which rank, at which"
+    " iteration, and since when.",
+    epilog="Start here: firstfault replay train.jsonl    or: firstfault demo",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+config_app = typer.Typer(help="Look at the settings.", no_args_is_help=True)
+app.add_typer(config_app, name="config")
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="Settings as TOML; see `config show`.")
+]
+
+
+@app.command(epilog=EXIT_STATUSES)
+def replay(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH…", help="Files, folders, or - for standard input.")
+    ],
+    *,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One verdict a line on standard output, and nothing else there.")
+    ] = False,
+    run: Annotated[
+        str | None, typer.Option("--run", metavar="NAME", help="Judge only the run of this name.")
+    ] = None,
+    format_name: Annotated[
+        str | None,
+        typer.Option(
+            "--format", metavar="F", help="jsonl, csv, tsv, arrow or parquet, where the name misleads."
+        ),
+    ] = None,
+    is_following: Annotated[
+        bool,
+        typer.Option("--follow", help="Keep reading as the files grow; report each change, end with Ctrl-C."),
+    ] = False,
+    quarantine: Annotated[
+        Path | None,
+        typer.Option("--quarantine", metavar="FILE", help="Keep what was rejected here, as JSON lines."),
+    ] = None,
+    config: ConfigFile = None,
+) -> None:
+    """Judge log files: a sentence that says what happened, why, and what to do.
+
+    Reads JSON lines, CSV, TSV, Arrow and Parquet, also .gz and .zst. Files
+    whose names differ only by a rank number are one job.
+
+    Examples:
+
+      firstfault replay train.jsonl
+
+      firstfault replay logs/ --json | jq -r .label
+
+      zcat old.csv.gz | firstfault replay - --format csv
+    """
+    with outer_edge():
+        from .replay_command import ReplayRequest, run_replay
+
+        request = ReplayRequest(
+            paths=tuple(str(path) for path in paths),
+            as_json=as_json,
+            run=run,
+            format_name=format_name,
+            is_following=is_following,
+            quarantine=quarantine,
+            config=config,
+        )
+        status = run_replay(request)
+    raise typer.Exit(status)
+
+
+@app.command()
+def worker(
+    *,
+    kafka: Annotated[
+        str | None,
+        typer.Option("--kafka", metavar="HOST:PORT", help="Broker to start from; several with commas."),
+    ] = None,
+    data: Annotated[
+        Path, typer.Option("--data", metavar="DIR", help="Where incidents and offsets are stored.")
+    ] = Path("firstfault-data"),
+    topic: Annotated[
+        str | None, typer.Option("--topic", metavar="NAME", help="Topic that holds the telemetry.")
+    ] = None,
+    config: ConfigFile = None,
+) -> None:
+    """Judge telemetry from Kafka for as long as it comes: one sentence per new or worse incident.
+
+    Incidents, offsets and checkpoints are kept in DIR; started again, it goes
+    on where it was. Verdicts also go to the topic firstfault.verdicts, what was
+    not understood to firstfault.dead-letter. Ends cleanly on SIGTERM and
+    Ctrl-C. Log lines (JSON) go to standard error.
+
+    Examples:
+
+      firstfault worker --kafka broker-1:9092,broker-2:9092
+
+      FIRSTFAULT_KAFKA=broker:9092 firstfault worker --config firstfault.toml
+    """
+    with outer_edge():
+        from .worker_command import run_worker
+
+        run_worker(kafka=kafka, data=data, topic=topic, config=config)
+
+
+@app.command()
+def drill(
+    *,
+    scenario: Annotated[
+        str, typer.Option("--scenario", metavar="NAME", help="What goes wrong; --list names them.")
+    ] = "drift_param",
+    is_listing: Annotated[
+        bool, typer.Option("--list", help="Name the scenarios and what each injects, and end.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="PATH", help="File (.jsonl, .jsonl.gz) or folder for the log."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="N", help="Moves the fault to another rank and iteration.")
+    ] = None,
+    ranks: Annotated[int, typer.Option("--ranks", metavar="N", help="Data-parallel replicas.")] = 8,
+    iterations: Annotated[
+        int | None, typer.Option("--iterations", metavar="N", help="Length of the run.")
+    ] = None,
+    engine: Annotated[
+        str,
+        typer.Option("--engine", metavar="E", help="virtual: one process; processes: one a rank, over gloo."),
+    ] = "virtual",
+) -> None:
+    """Train a small real model on several ranks, break it on purpose, and write its log.
+
+    Shows what a fault looks like before you have one, and tests the path of an
+    alert. Needs torch, the extra named torch.
+
+    Examples:
+
+      firstfault drill --scenario nan_input --seed 7
+
+      firstfault replay nan_input.jsonl.gz
+
+      firstfault drill --list
+    """
+    with outer_edge():
+        from .drill_command import list_scenarios, write_drill
+
+        if is_listing:
+            list_scenarios()
+        else:
+            write_drill(scenario, seed=seed, ranks=ranks, iterations=iterations, out=out, engine=engine)
+
+
+@app.command()
+def demo(
+    *,
+    is_ending: Annotated[
+        bool, typer.Option("--exit", help="End as soon as both verdicts are there.")
+    ] = False,
+    kafka: Annotated[
+        str | None,
+        typer.Option("--kafka", metavar="HOST:PORT", envvar="KAFKA", help="Use this broker, start none."),
+    ] = None,
+    speed: Annotated[
+        float, typer.Option("--speed", metavar="N", min=0.01, max=1000.0, help="Times the usual pace.")
+    ] = 1.0,
+) -> None:
+    """Watch the whole path at work: two recorded runs stream through Kafka, one has a corrupted rank.
+
+    Starts a real single-node Kafka of its own where Java and Maven are there.
+    Without a broker the same is shown through growing files. Leaves nothing
+    behind.
+
+    Examples:
+
+      firstfault demo
+
+      firstfault demo --exit --kafka localhost:9092
+    """
+    with outer_edge():
+        from .demo import run_demo
+
+        status = run_demo(is_ending=is_ending, kafka=kafka or None, speed=speed)
+    raise typer.Exit(status)
+
+
+@app.command()
+def version() -> None:
+    """Say which release this is."""
+    from importlib.metadata import version as release
+
+    typer.echo(f"firstfault {release('firstfault')}")
+
+
+@config_app.command("show")
+def config_show(config: ConfigFile = None) -> None:
+    """Print the resolved settings as TOML: defaults, file, environment. Secrets are masked.
+
+    Examples:
+
+      firstfault config show > firstfault.toml
+
+      firstfault config show --config firstfault.toml
+    """
+    with outer_edge():
+        from .config import load_settings, to_toml
+
+        typer.echo(to_toml(load_settings(config)), nl=False)
+
+
+def main() -> NoReturn:
+    """The entry point of the command ``firstfault``."""
+    for stream in (sys.stdout, sys.stderr):
+        # a run name that the terminal cannot encode must not end the report
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # text streams at start
+    try:
+        app()
+    except Exception:
+        # The outermost edge. An uncaught exception would exit with 1, which says "incident found".
+        traceback.print_exc()
+        say("this is a bug in firstfault; please report the lines above")
+        sys.exit(Exit.FAILED)
+    sys.exit(Exit.HEALTHY)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""`firstfault drill`: a training job with a fault injected, and what to do with its log."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+from firstfault.drill import SCENARIOS, run_drill
+
+from .ink import pad, wrap
+
+_COUNTER_EVERY = 10
+
+
+def list_scenarios() -> None:
+    """Print each scenario and what it injects."""
+    width = max(len(name) for name in SCENARIOS) + 2
+    for name, scenario in SCENARIOS.items():
+        label = "healthy" if scenario.label == "healthy" else scenario.label.replace("_", " ")
+        lines = wrap(f"{scenario.summary} ({label})", first=pad(name, width), rest=" " * width)
+        sys.stdout.write("\n".join(lines) + "\n")
+
+
+def write_drill(
+    scenario: str, *, seed: int | None, ranks: int, iterations: int | None, out: Path | None, engine: str
+) -> None:
+    """Run one drill and say where its log is and how to judge it.
+
+    Raises:
+        DrillError: a setting is out of range, or torch is not installed.
+    """
+    progress = _show_progress if sys.stderr.isatty() else None
+    path = run_drill(scenario, seed, ranks, iterations, out, engine=engine, progress=progress)
+    if progress is not None:
+        sys.stderr.write("\r\x1b[K")
+    sys.stdout.write(f"{path}\n")
+    sys.stderr.write(f"firstfault: judge it with: firstfault replay {shlex.quote(str(path))}\n")
+
+
+def _show_progress(done: int, total: int) -> None:
+    if done % _COUNTER_EVERY == 0 or done == total:
+        sys.stderr.write(f"\rtraining: iteration {done} of {total}")
+        sys.stderr.flush()

@@ -1,0 +1,62 @@
+"""The outer edge of every command: exit statuses, and what failures say."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+
+import typer
+
+
+class Exit(IntEnum):
+    """Exit statuses: scripts rely on them."""
+
+    HEALTHY = 0
+    INCIDENT = 1
+    UNUSABLE = 2
+    """Usage or settings wrong, input unreadable, or a run too short to judge."""
+    FAILED = 3
+    """The service could not do its work: broker, store, or a bug."""
+    INTERRUPTED = 130
+    BROKEN_PIPE = 141
+
+
+def say(text: str) -> None:
+    """One line of talk on standard error."""
+    sys.stderr.write(f"firstfault: {text}\n")
+
+
+@contextmanager
+def outer_edge() -> Iterator[None]:
+    """Turns what can go wrong in any command into one line and its exit status; a bug goes on to the caller."""
+    try:
+        yield
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        raise typer.Exit(Exit.INTERRUPTED) from None
+    except BrokenPipeError:
+        # what is still buffered has no reader either; without this Python complains at shutdown
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(Exit.BROKEN_PIPE) from None
+    except Exception as error:
+        status = _status_of(error)
+        if status is None:
+            raise
+        say(str(error))
+        raise typer.Exit(status) from None
+
+
+def _status_of(error: Exception) -> Exit | None:
+    """The exit status of a failure that is nobody's bug."""
+    from firstfault.drill import DrillError
+    from ingest.errors import IngestError, UnreadableInput
+
+    from .config import ConfigError
+    from .migrations import StoreError
+
+    if isinstance(error, ConfigError | UnreadableInput | DrillError):
+        return Exit.UNUSABLE
+    return Exit.FAILED if isinstance(error, StoreError | IngestError) else None

@@ -1,0 +1,191 @@
+"""`firstfault replay`: files in, a report or JSON lines out, and the exit status."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ingest.errors import UnreadableInput
+from ingest.file_source import Progress
+from ingest.jobs import Job
+
+from .config import load_settings
+from .edge import Exit, say
+from .ink import clean, ink_for
+from .offline import JudgedJob, JudgedRun, ReplayOptions, follow_jobs, judge_jobs, readable_jobs
+from .rejects import Quarantine
+from .report import Judged, has_confirmed_incident, is_healthy, report
+from .sentence import headline
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
+_SHOW_PROGRESS_AFTER_S = 1.0
+"""Shorter work needs no bar, and the bar's library costs a tenth of a second to load."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayRequest:
+    """The command's arguments as they were given."""
+
+    paths: tuple[str, ...]
+    as_json: bool = False
+    run: str | None = None
+    format_name: str | None = None
+    is_following: bool = False
+    quarantine: Path | None = None
+    config: Path | None = None
+
+
+def run_replay(request: ReplayRequest) -> int:
+    """Judge the files, print what was found, and give the exit status.
+
+    Raises:
+        ConfigError: the settings cannot be.
+    """
+    settings = load_settings(request.config)
+    jobs, missing = readable_jobs(request.paths)
+    with _quarantine(request.quarantine) as quarantine, _ProgressBar() as bar:
+        options = ReplayOptions(
+            settings=settings,
+            run=request.run,
+            format_name=request.format_name,
+            stdin=sys.stdin.buffer,
+            quarantine=quarantine,
+            watcher=None if request.is_following else bar.update,
+        )
+        judged = _follow(jobs, options, request) if request.is_following else judge_jobs(jobs, options)
+        finished = list(_print_json(judged) if request.as_json else judged)
+    everything = [*missing, *finished]
+    if not request.as_json:
+        _print_report(finished)
+    _talk(everything)
+    return exit_status(everything)
+
+
+def exit_status(jobs: Sequence[JudgedJob]) -> Exit:
+    """1 with any confirmed incident, else 2 with anything unreadable or too short to judge, else 0."""
+    verdicts = [run.body for job in jobs for run in job.runs]
+    if any(has_confirmed_incident(verdict) for verdict in verdicts):
+        return Exit.INCIDENT
+    is_partial = any(job.unreadable for job in jobs) or any(not is_healthy(verdict) for verdict in verdicts)
+    return Exit.UNUSABLE if is_partial or not verdicts else Exit.HEALTHY
+
+
+def _print_json(jobs: Iterable[JudgedJob]) -> Iterator[JudgedJob]:
+    for job in jobs:
+        for run in job.runs:
+            sys.stdout.write(run.line + "\n")
+            sys.stdout.flush()
+        yield job
+
+
+def _print_report(jobs: Sequence[JudgedJob]) -> None:
+    judged = [
+        Judged(source=job.name, verdict=run.body, metric=run.metric, curve=run.curve)
+        for job in jobs
+        for run in job.runs
+    ]
+    if judged:
+        sys.stdout.write(report(judged, ink_for(sys.stdout)))
+
+
+def _talk(jobs: Sequence[JudgedJob]) -> None:
+    """On standard error: what could not be read, what was rejected and why, what was understood of a file."""
+    for job in jobs:
+        if job.unreadable:
+            say(clean(job.unreadable, 400))
+        elif job.rejects.by_reason:
+            say(f"{clean(job.name)}: {job.rejects.words}:")
+            for line in job.rejects.lines():
+                sys.stderr.write(line + "\n")
+        for note in job.notes:
+            for remark in note.remarks:
+                say(f"{clean(note.path, 200)}: {clean(remark, 400)}")
+
+
+def _follow(jobs: Sequence[Job], options: ReplayOptions, request: ReplayRequest) -> list[JudgedJob]:
+    """Report changes until Ctrl-C or SIGTERM, then the last state as if the files ended there."""
+    stop = threading.Event()
+    before = {
+        number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+
+    def tell(run: JudgedRun) -> None:
+        sys.stdout.write((run.line if request.as_json else headline(run.body)) + "\n")
+        sys.stdout.flush()
+
+    try:
+        return follow_jobs(jobs, options, tell, stop.is_set)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _quarantine(path: Path | None) -> Iterator[Quarantine | None]:
+    if path is None:
+        yield None
+        return
+    try:
+        quarantine = Quarantine(path)
+    except OSError as error:
+        raise UnreadableInput(f"--quarantine {path}: {error.strerror}") from error
+    try:
+        yield quarantine
+    finally:
+        quarantine.close()
+
+
+class _ProgressBar:
+    """A bar on a terminal's standard error, once the work has taken a moment."""
+
+    def __init__(self) -> None:
+        self._started_s = time.monotonic()
+        self._is_wanted = sys.stderr.isatty()
+        self._bar: Bar | None = None
+        self._tasks: dict[str, Any] = {}
+
+    def __enter__(self) -> _ProgressBar:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(self, job: Job, progress: Progress) -> None:
+        """Show how far ``job`` is."""
+        if not self._is_wanted or time.monotonic() - self._started_s < _SHOW_PROGRESS_AFTER_S:
+            return
+        if self._bar is None:
+            self._bar = _start_bar()
+        if job.run not in self._tasks:
+            self._tasks = {job.run: self._bar.add_task(clean(job.run, 28), total=progress.total_bytes)}
+        self._bar.update(self._tasks[job.run], completed=progress.read_bytes, total=progress.total_bytes)
+
+
+def _start_bar() -> Bar:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    # markup off: a run name is data
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+    )
+    bar = Bar(*columns, console=Console(stderr=True), transient=True)
+    bar.start()
+    return bar
