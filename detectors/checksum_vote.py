@@ -1,35 +1,275 @@
-"""Checksums of replicated state, voted on inside each equality group."""
+"""Checksums of state that several ranks hold, voted on inside each equality group.
+
+Axes: T positions, R ranks.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import ClassVar
 
-from ingest.blocks import IterationBlock
+import numpy as np
+
+from firstfault.mesh import Layout
+from firstfault.telemetry import EventKind, Kind, MetricContract, Relation, contract_of
+from ingest.blocks import ChecksumBlock, Ints, IterationBlock
 
 from .base import State
-from .evidence import Check, CheckState, Finding
+from .equality_watch import EqualityWatch
+from .evidence import Certainty, Check, CheckState, Direction, Evidence, Finding, Json, Pattern, Sight
+from .groups import equality_classes, fingerprint, layout_classes, model_parallel_group, needs_device
+from .learned_groups import LearnedGroups, rows_of
+from .shard_repeats import ShardRepeats
+from .vote import Split
+from .vote_view import Checks, bits_of
+
+_PATTERNS = {
+    "param_checksum": Pattern.REPLICA_DIVERGENCE,
+    "optim_checksum": Pattern.REPLICA_DIVERGENCE,
+    "canary_checksum": Pattern.COMPUTE_MISMATCH,
+    "canary_loss": Pattern.COMPUTE_MISMATCH,
+}
+"""What is not listed (reduced gradients, input data) was distributed by a collective."""
 
 
 class ChecksumVote:
-    """Checksums of replicated state, voted on inside each equality group."""
+    """Names the members of an equality group that differ from most of it, and since which check.
+
+    Groups come from the layout; without one they are learned from the first two checks
+    (`learned_groups.py`). Nothing is compared across a change of the layout or the membership.
+    State that differs once is confirmed at once: bit-equal replicas cannot differ by noise. What
+    may have another reason stays suspected: replicas that never agreed and have no majority, one
+    odd rank beside classes that were learned, two members that differ once.
+    """
 
     name: ClassVar[str] = "checksum_vote"
 
+    def __init__(self) -> None:
+        self._watches: dict[str, EqualityWatch] = {}
+        self._layout_mark = ""
+        self._has_layout = False
+        self._epoch = 0
+        self._has_begun = False
+        self._compared: list[str] = []
+        self._shards = ShardRepeats()
+
     def update(self, block: IterationBlock) -> list[Finding]:
         """Take the next settled positions."""
-        return []
+        mark = fingerprint(block.layout)
+        if mark != self._layout_mark:
+            self._reset()
+            self._layout_mark, self._has_layout = mark, block.layout is not None
+        findings: list[Finding] = []
+        for start, stop, is_reset in self._stretches(block):
+            if is_reset:
+                self._reset()
+            self._has_begun = True
+            for metric, contract, words in _watched(block):
+                findings += self._feed(block, metric, contract, words, start, stop)
+        return findings + self._shards.update(block, self.name)
 
     def finish(self) -> list[Finding]:
-        """Say what can be said now that no more will come."""
+        """Nothing waits for what comes next."""
         return []
 
     def check(self) -> Check:
-        """Whether there was something to check."""
-        return Check(name=self.name, state=CheckState.NOT_RUN, why="nothing was reported yet")
+        """Ran when at least two members of one group were compared."""
+        if self._compared:
+            return Check(name=self.name, state=CheckState.RAN, metrics=tuple(sorted(self._compared)))
+        return Check(
+            name=self.name, state=CheckState.NOT_RUN, why=self._why(), metrics=tuple(sorted(self._watches))
+        )
 
     def snapshot(self) -> State:
         """The whole state as plain data."""
-        return {}
+        return {
+            "watches": {metric: watch.snapshot() for metric, watch in self._watches.items()},
+            "layout_mark": self._layout_mark,
+            "has_layout": self._has_layout,
+            "epoch": self._epoch,
+            "has_begun": self._has_begun,
+            "compared": list(self._compared),
+            "shards": self._shards.snapshot(),
+        }
 
     def restore(self, state: State) -> None:
         """Continue from ``state``."""
+        self._watches = {metric: EqualityWatch.restored(held) for metric, held in state["watches"].items()}
+        self._layout_mark, self._has_layout = state["layout_mark"], state["has_layout"]
+        self._epoch, self._has_begun = state["epoch"], state["has_begun"]
+        self._compared = list(state["compared"])
+        self._shards = ShardRepeats()
+        self._shards.restore(state["shards"])
+
+    def _reset(self) -> None:
+        self._watches = {}
+        self._epoch += int(self._has_begun)
+
+    def _stretches(self, block: IterationBlock) -> Iterator[tuple[int, int, bool]]:
+        """(start, stop, whether membership changed at start): rows between changes of who is there."""
+        kinds = (
+            {EventKind.MEMBERSHIP}
+            if block.layout is not None
+            else {EventKind.MEMBERSHIP, EventKind.RUN_START}
+        )
+        changes = {
+            int(np.searchsorted(block.iteration_T, e.iteration)) for e in block.events if e.kind in kinds
+        }
+        edges = sorted({0, len(block)} | {at for at in changes if at < len(block)})
+        for start, stop in pairwise(edges):
+            yield start, stop, start in changes
+
+    def _feed(
+        self, block: IterationBlock, metric: str, contract: MetricContract, words: ChecksumBlock, *span: int
+    ) -> list[Finding]:
+        start, stop = span
+        watch = self._watches.setdefault(metric, EqualityWatch())
+        classes = equality_classes(contract, block.ranks_R, block.layout)
+        watch.reporters = max(watch.reporters, int(words.present_TR[start:stop].any(axis=0).sum()))
+        if classes is None:
+            given = _asked(contract, block)
+            watch.groups = watch.groups or LearnedGroups()
+        else:
+            given = classes
+        checks = Checks(
+            block.iteration_T,
+            block.microbatch_T,
+            block.ranks_R,
+            words.high_TR,
+            words.low_TR,
+            words.present_TR,
+            given,
+        )
+        watch.feed(rows_of(checks, start, stop))
+        if watch.vote.has_compared and metric not in self._compared:
+            self._compared.append(metric)
+        return [
+            self._evidence(block, contract, watch, ordinal, split) for ordinal, split in watch.news()
+        ] + self._odd_since_start(block, contract, watch)
+
+    def _evidence(
+        self,
+        block: IterationBlock,
+        contract: MetricContract,
+        watch: EqualityWatch,
+        ordinal: int,
+        split: Split,
+    ) -> Evidence:
+        ranks, is_tie = _suspects(block.layout, contract, split)
+        detail: dict[str, Json] = {
+            "majority": split.majority,
+            "minority": split.minority,
+            "group": split.group,
+            "members": split.members,
+            "groups": "learned" if watch.groups is not None else "layout",
+        }
+        if split.last_clean is None:
+            detail["note"] = _never_agreed(block.attempt)
+        if split.returned_at is not None:
+            detail |= {"equal_again_at": split.returned_at, "times_equal_again": split.returns}
+        return Evidence(
+            detector=self.name,
+            key=f"{contract.name}:{self._epoch}:{ordinal}",
+            pattern=_PATTERNS.get(contract.name.partition("/")[0], Pattern.COLLECTIVE_MISMATCH),
+            certainty=watch.certainty(split),
+            metric=contract.name,
+            attempt=block.attempt,
+            iteration=split.iteration,
+            first_bad=split.iteration,
+            last_clean=split.last_clean,
+            alarm_iteration=split.iteration,
+            microbatch=split.microbatch,
+            ranks=ranks,
+            later_ranks=tuple((iteration, rank) for iteration, rank in split.later_ranks),
+            is_tie=is_tie,
+            statistic=1.0 if split.is_tie else float(len(split.ranks)),
+            threshold=0.0,
+            direction=Direction.DIFFERS,
+            detail=detail,
+            sights=(split.sight(contract.name),),
+        )
+
+    def _odd_since_start(
+        self, block: IterationBlock, contract: MetricContract, watch: EqualityWatch
+    ) -> list[Finding]:
+        """The one rank that was never equal to the classes that were learned beside it."""
+        groups = watch.groups
+        if groups is None or groups.odd_rank is None or groups.first is None or watch.told_odd:
+            return []
+        watch.told_odd = True
+        first, odd = groups.first, groups.odd_rank
+        bad_R = first.ranks_R == odd
+        sight = Sight(
+            metric=contract.name,
+            iteration=int(first.iteration_T[0]),
+            microbatch=int(first.microbatch_T[0]),
+            ranks_R=first.ranks_R,
+            bad_R=bad_R,
+            clean_R=~bad_R,
+        )
+        return [
+            Evidence(
+                detector=self.name,
+                key=f"{contract.name}:{self._epoch}:start",
+                pattern=_PATTERNS.get(contract.name.partition("/")[0], Pattern.COLLECTIVE_MISMATCH),
+                certainty=Certainty.SUSPECTED,
+                metric=contract.name,
+                attempt=block.attempt,
+                iteration=sight.iteration,
+                first_bad=sight.iteration,
+                last_clean=None,
+                alarm_iteration=sight.iteration,
+                microbatch=sight.microbatch,
+                ranks=(odd,),
+                statistic=1.0,
+                threshold=0.0,
+                direction=Direction.DIFFERS,
+                detail={"groups": "learned", "note": "equal to no other rank since the first check"},
+                sights=(sight,),
+            )
+        ]
+
+    def _why(self) -> str:
+        if not self._watches:
+            return "no checksum of replicated state was reported"
+        if max(watch.reporters for watch in self._watches.values()) < 2:
+            return "checksums come from one rank only"
+        if self._has_layout and not any(watch.groups for watch in self._watches.values()):
+            return "the layout leaves no two ranks that must be equal"
+        if all(watch.groups is not None and watch.groups.is_decided for watch in self._watches.values()):
+            return "no layout, and all ranks differed in the first two checks: no groups"
+        return "no layout, and fewer than two checks to learn groups from"
+
+
+def _watched(block: IterationBlock) -> Iterator[tuple[str, MetricContract, ChecksumBlock]]:
+    """Metrics that must be bit-equal somewhere: checksums, and curves without noise (the canary's loss)."""
+    for metric, checksums in sorted(block.checksums.items()):
+        contract = contract_of(metric)
+        if contract.kind is Kind.CHECKSUM and contract.axes(Relation.EQUAL):
+            yield metric, contract, checksums
+    for metric, numbers in sorted(block.numbers.items()):
+        contract = contract_of(metric)
+        if contract.kind is Kind.CURVE and "dp" in contract.axes(Relation.EQUAL):
+            yield metric, contract, bits_of(numbers)
+
+
+def _asked(contract: MetricContract, block: IterationBlock) -> Ints:
+    """Within which ranks equality may be learned: all, or the layout's groups where devices are unknown."""
+    if block.layout is not None and needs_device(contract):
+        return layout_classes(contract, block.ranks_R, block.layout)
+    return np.zeros(len(block.ranks_R), np.int64)
+
+
+def _suspects(layout: Layout | None, contract: MetricContract, split: Split) -> tuple[tuple[int, ...], bool]:
+    """Who may be at fault: a canary runs through all ranks that hold the model together."""
+    if layout is None or not needs_device(contract):
+        return tuple(split.ranks), split.is_tie
+    ranks = {member for rank in split.ranks for member in model_parallel_group(layout, rank)}
+    return tuple(sorted(ranks)), split.is_tie or len(ranks) > len(split.ranks)
+
+
+def _never_agreed(attempt: int) -> str:
+    if attempt > 0:
+        return f"differs since the first check of attempt {attempt}: the majority may be the corrupted side"
+    return "differs since the first check: these ranks were never seen equal"
