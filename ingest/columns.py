@@ -8,7 +8,7 @@ A label that a rank repeats is kept at the ends of each stretch only, see `label
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import TypeVar
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from firstfault.telemetry import Checksum, Event, Record, Value
 
 from .blocks import ChecksumColumn, Flags, NumberColumn, RecordBatch, Rejected
-from .labels import labels_from_rows
+from .labels import Labels, labels_from_rows
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -43,6 +43,16 @@ class BatchBuilder:
             self._records.append(what)
         else:
             self._events.append((len(self._records), what))
+
+    @property
+    def record_count(self) -> int:
+        """Records taken so far."""
+        return len(self._records)
+
+    @property
+    def event_count(self) -> int:
+        """Events taken so far."""
+        return len(self._events)
 
     def reject(self, rejected: Rejected) -> None:
         """Keep what was not understood."""
@@ -134,13 +144,21 @@ def concatenate(batches: Sequence[RecordBatch], max_cells: int = MAX_CELLS) -> R
     checksum_names = dict.fromkeys(name for batch in batches for name in batch.checksums)
     admitted, refused = _admit([*names, *checksum_names], starts[-1], max_cells)
     own = [np.array([runs[name] for name in batch.runs], np.int32)[batch.run_N] for batch in batches]
+    keys = (
+        _join(own, np.int32),
+        _join([batch.attempt_N for batch in batches], np.int32),
+        _join([batch.rank_N for batch in batches], np.int32),
+        _join([batch.iteration_N for batch in batches], np.int64),
+        _join([batch.microbatch_N for batch in batches], np.int32),
+    )
+    run_N, attempt_N, rank_N, iteration_N, microbatch_N = keys
     return RecordBatch(
         runs=tuple(runs),
-        run_N=_join(own, np.int32),
-        attempt_N=_join([batch.attempt_N for batch in batches], np.int32),
-        rank_N=_join([batch.rank_N for batch in batches], np.int32),
-        iteration_N=_join([batch.iteration_N for batch in batches], np.int64),
-        microbatch_N=_join([batch.microbatch_N for batch in batches], np.int32),
+        run_N=run_N,
+        attempt_N=attempt_N,
+        rank_N=rank_N,
+        iteration_N=iteration_N,
+        microbatch_N=microbatch_N,
         time_N=_join([batch.time_N for batch in batches], np.float64),
         numbers={
             name: _join_numbers([batch.numbers.get(name) for batch in batches], sizes)
@@ -152,11 +170,7 @@ def concatenate(batches: Sequence[RecordBatch], max_cells: int = MAX_CELLS) -> R
             for name in checksum_names
             if name in admitted
         },
-        labels=tuple(
-            (at + start, name, text)
-            for start, batch in zip(starts[:-1], batches, strict=True)
-            for at, name, text in batch.labels
-        ),
+        labels=_join_labels(batches, starts, keys),
         events=tuple(
             (before + start, event)
             for start, batch in zip(starts[:-1], batches, strict=True)
@@ -246,6 +260,19 @@ def _dense_checksum(size: int, rows: list[int], values: list[Value]) -> Checksum
 
 def _join(parts: Sequence[NDArray[Scalar]], dtype: type[Scalar]) -> NDArray[Scalar]:
     return np.concatenate(parts, dtype=dtype) if parts else np.empty(0, dtype)
+
+
+def _join_labels(
+    batches: Sequence[RecordBatch], starts: Sequence[int], keys: Sequence[NDArray[np.integer]]
+) -> Labels:
+    """Labels of all, thinned again: a stretch may go on in the next batch."""
+    found: dict[str, tuple[list[int], list[str]]] = {}
+    for start, batch in zip(starts[:-1], batches, strict=True):
+        for at, name, text in batch.labels:
+            rows, texts = found.setdefault(name, ([], []))
+            rows.append(at + start)
+            texts.append(text)
+    return labels_from_rows(found, keys)
 
 
 def _join_numbers(parts: Sequence[NumberColumn | None], sizes: Sequence[int]) -> NumberColumn:

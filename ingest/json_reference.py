@@ -43,6 +43,15 @@ class Places(Protocol):
         ...
 
 
+class Message(Protocol):
+    """What of a message is needed to say where a line came from."""
+
+    @property
+    def source(self) -> str: ...
+    @property
+    def offset(self) -> int: ...
+
+
 @dataclass(frozen=True, slots=True)
 class FilePlaces:
     """Lines of a file: the offset is the line's number."""
@@ -56,18 +65,22 @@ class FilePlaces:
 
 
 class MessagePlaces:
-    """Lines of joined messages: the offset is the message's. Counted only when first asked for."""
+    """Lines of joined messages: the offset is the message's. Counted only when first asked for.
 
-    def __init__(self, messages: Sequence[tuple[str, int, bytes]]) -> None:
+    ``values`` are the bytes of each message as they were joined.
+    """
+
+    def __init__(self, messages: Sequence[Message], values: Sequence[bytes]) -> None:
         self._messages = messages
+        self._values = values
         self._ends: list[int] = []
 
     def of(self, line: int) -> tuple[str, int]:
         """Source and offset of a line, counted from 0 in the decoded bytes."""
         if not self._ends:
-            self._ends = list(accumulate(value.count(b"\n") + 1 for _, _, value in self._messages))
-        source, offset, _ = self._messages[bisect_right(self._ends, line)]
-        return source, offset
+            self._ends = list(accumulate(value.count(b"\n") + 1 for value in self._values))
+        message = self._messages[bisect_right(self._ends, line)]
+        return message.source, message.offset
 
 
 class ReferenceDecoder:

@@ -1,0 +1,228 @@
+"""JSON lines straight to columns, for pieces that prove uniform; anything else is left to the reference.
+
+A piece qualifies if every line is one flat object of known keys and nothing in it could be read in two
+ways. The proof is a handful of scans over its bytes, the parse is Arrow's, and the columns go through
+the same rules as Arrow messages: whatever would be rejected there sends the piece to the reference.
+No Python object is made for a record.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from firstfault.telemetry import is_checksum
+from firstfault.wire import Defaults
+from firstfault.wire_values import NONFINITE_TEXT
+
+from .blocks import RecordBatch
+from .columns import BatchBuilder, concatenate
+from .json_reference import LineLimits, Places, ReferenceDecoder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# An integer -0 is 0 for the reference and -0.0 for Arrow.
+_NEGATIVE_ZERO = re.compile(rb"-0(?![0-9.eE])")
+_QUOTED = tuple(
+    (b'%s"%s"%s' % (gap, text.encode(), end), b"%s%s%s" % (gap, text.encode(), end))
+    for text in NONFINITE_TEXT
+    for gap in (b":", b": ")
+    for end in (b",", b"}")
+)
+_NONFINITE_WORDS = ("NaN", "Infinity")
+
+
+class _Shape(Enum):
+    """What was seen under a key; a key seen in two shapes is never read fast."""
+
+    NUMBER = "number"
+    FLAG = "flag"
+    TEXT = "text"
+    SIGNED = "signed"
+    UNSIGNED = "unsigned"
+    MIXED = "mixed"
+
+
+class FastDecoder:
+    """Reads uniform pieces with the schema that the reference's clean records taught it."""
+
+    def __init__(self, limits: LineLimits, defaults: Defaults) -> None:
+        self._limits = limits
+        self._defaults = defaults
+        self._reference = ReferenceDecoder(limits, defaults)
+        self._shapes: dict[str, _Shape] = {}
+
+    @property
+    def has_learned(self) -> bool:
+        """Whether any record was seen yet."""
+        return bool(self._shapes)
+
+    def learn(self, lines: Iterable[Mapping[str, object]]) -> None:
+        """Take note of the keys of clean records and of the shape of their values."""
+        shapes = self._shapes
+        for line in lines:
+            for key, value in line.items():
+                known = shapes.get(key)
+                if value is None or (known is _Shape.NUMBER and type(value) is float):
+                    continue
+                shape = _shape_of(key, value)
+                if known is None and len(shapes) >= self._limits.max_keys:
+                    continue
+                shapes[key] = shape if known in (None, shape) else _merged(known, shape)
+
+    def decode(self, data: bytes, first_line: int, places: Places) -> RecordBatch | None:
+        """The records of ``data``, which ends with a line end; None if it must go to the reference."""
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n")
+        if b'"event"' not in data:
+            return self._decode_uniform(data)
+        found = BatchBuilder()
+        taken = self._take_events(data, first_line, places, found)
+        batch = None if taken is None else self._decode_uniform(taken[0])
+        if taken is None or batch is None:
+            return None
+        told = found.build()
+        placed = tuple((at, event) for at, (_, event) in zip(taken[1], told.events, strict=True))
+        return replace(batch, events=placed, rejected=told.rejected)
+
+    def _take_events(
+        self, data: bytes, first_line: int, places: Places, found: BatchBuilder
+    ) -> tuple[bytes, list[int]] | None:
+        """The lines without events, and how many of them stand before each event given to ``found``.
+
+        None if a line that looked like an event is a record.
+        """
+        kept: list[bytes] = []
+        before: list[int] = []
+        start = line = taken = 0
+        while (hit := data.find(b'"event"', start)) >= 0:
+            begin = data.rfind(b"\n", start, hit) + 1 or start
+            end = data.index(b"\n", hit)
+            kept.append(data[start:begin])
+            line += kept[-1].count(b"\n")
+            self._reference.decode_line(data[begin:end], first_line + line, places, found)
+            if found.record_count:
+                return None
+            if found.event_count > len(before):
+                before.append(line - taken)
+            start, line, taken = end + 1, line + 1, taken + 1
+        kept.append(data[start:])
+        return b"".join(kept), before
+
+    def _decode_uniform(self, data: bytes) -> RecordBatch | None:
+        """The records of lines that are all flat objects of known keys, else None."""
+        import pyarrow as pa
+        from pyarrow import json as arrow_json
+
+        from .arrow_columns import batch_from_columns
+
+        if not data:
+            return concatenate([])
+        lines = self._proven_lines(data)
+        is_quoted = b'NaN"' in data or b'Infinity"' in data
+        if lines is None or (is_quoted and (b"\\" in data or _names_nonfinite(self._shapes))):
+            return None
+        for quoted, bare in _QUOTED if is_quoted else ():
+            data = data.replace(quoted, bare)
+        try:
+            table = arrow_json.read_json(
+                pa.BufferReader(data),
+                read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),
+                parse_options=arrow_json.ParseOptions(
+                    explicit_schema=self._schema(),
+                    newlines_in_values=False,
+                    unexpected_field_behavior="error",
+                ),
+            )
+        except pa.ArrowException:
+            return None
+        parts = table.combine_chunks().to_batches()
+        if len(parts) != 1 or parts[0].num_rows != lines:
+            return None
+        batch = batch_from_columns(parts[0], self._defaults, "", -1)
+        if batch.rejected or (is_quoted and (_names_nonfinite(batch.runs) or _labels_nonfinite(parts[0]))):
+            return None
+        return batch
+
+    def _proven_lines(self, data: bytes) -> int | None:
+        """The number of lines, if each is one flat object and no token in it could be read otherwise."""
+        lines = data.count(b"\n")
+        if (
+            data[:1] != b"{"
+            or data.count(b"{") != lines
+            or data.count(b"}") != lines
+            or data.count(b"\n{") != lines - 1
+            or data.count(b"}\n") != lines
+        ):
+            return None
+        if b"\0" in data or not (data.isascii() or _is_utf8(data)):
+            return None
+        # Arrow also reads Inf and -NaN.
+        if b"-NaN" in data or data.count(b"Inf") != data.count(b"Infinity"):
+            return None
+        if b"-0" in data and _NEGATIVE_ZERO.search(data):
+            return None
+        if len(data) > self._limits.max_line_bytes:
+            ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
+            if np.diff(ends, prepend=-1).max() - 1 > self._limits.max_line_bytes:
+                return None
+        return lines
+
+    def _schema(self) -> pa.Schema:
+        import pyarrow as pa
+
+        kinds = {
+            _Shape.NUMBER: pa.float64(),  # also identities: exact up to the greatest iteration
+            _Shape.FLAG: pa.bool_(),
+            _Shape.TEXT: pa.string(),
+            _Shape.SIGNED: pa.int64(),
+            _Shape.UNSIGNED: pa.uint64(),
+        }
+        return pa.schema([(key, kinds[shape]) for key, shape in self._shapes.items() if shape in kinds])
+
+
+def _shape_of(key: str, value: object) -> _Shape:
+    if isinstance(value, bool):
+        return _Shape.FLAG
+    if isinstance(value, str):
+        is_number = value in NONFINITE_TEXT and key != "run" and not is_checksum(key)
+        return _Shape.NUMBER if is_number else _Shape.TEXT
+    if isinstance(value, int) and is_checksum(key):
+        return _Shape.SIGNED if value < 1 << 63 else _Shape.UNSIGNED
+    return _Shape.NUMBER if isinstance(value, int | float) else _Shape.MIXED
+
+
+def _merged(known: _Shape, shape: _Shape) -> _Shape:
+    return _Shape.UNSIGNED if {known, shape} == {_Shape.SIGNED, _Shape.UNSIGNED} else _Shape.MIXED
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _names_nonfinite(names: Iterable[str]) -> bool:
+    """Whether taking quotes off NaN could have reached inside one of these texts."""
+    return any(word in name for name in names for word in _NONFINITE_WORDS)
+
+
+def _labels_nonfinite(table: pa.RecordBatch) -> bool:
+    """Whether a text column holds one of the words."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    return any(
+        bool(compute.any(compute.match_substring(column, word)).as_py())
+        for column in table.columns
+        if pa.types.is_string(column.type)
+        for word in _NONFINITE_WORDS
+    )
