@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .telemetry import (
-    KEY_ALIASES,
     MAX_ATTEMPT,
     MAX_ITERATION,
     MAX_MICROBATCH,
@@ -38,14 +37,15 @@ from .wire_values import (
     RULE_RUN,
     RULE_TIME,
     RULE_VALUE,
+    Role,
     as_float,
     describe,
     integer,
     integer_rule,
     is_label_text,
-    is_metric_name,
     is_run_name,
     parse_checksum,
+    role_of,
 )
 
 ITERATION_KEYS = ("iteration", "step", "global_step")
@@ -138,7 +138,7 @@ def interpret(line: object, defaults: Defaults = Defaults()) -> Interpreted:
     >>> interpret({"run": "r", "rank": 0, "step": 4.0, "loss": "NaN"}).result.metrics
     {'loss': nan}
     """
-    if not isinstance(line, Mapping):
+    if not isinstance(line, dict) and not isinstance(line, Mapping):  # dict first: the abstract test is slow
         return _rejected("line", RULE_OBJECT, line)
     version = line.get("v")
     if version is not None and integer(version, 1, WIRE_VERSION) is None:
@@ -148,43 +148,27 @@ def interpret(line: object, defaults: Defaults = Defaults()) -> Interpreted:
         run = defaults.run
     if not isinstance(run, str) or not is_run_name(run):
         return _rejected("run", RULE_RUN, run)
-    rank = _identity_number(line, "rank", MAX_RANK, defaults.rank)
-    iteration = _identity_number(line, iteration_key(line), MAX_ITERATION, None)
-    attempt = _identity_number(line, "attempt", MAX_ATTEMPT, 0)
-    microbatch = _identity_number(line, "microbatch", MAX_MICROBATCH, WHOLE_ITERATION)
-    for number in (rank, iteration, attempt, microbatch):
-        if isinstance(number, Rejection):
-            return Interpreted(None, (number,))
-    assert isinstance(rank, int) and isinstance(iteration, int)
-    assert isinstance(attempt, int) and isinstance(microbatch, int)
-    rejections: list[Rejection] = []
-    time = _time(line, rejections)
-    kind = line.get("event")
-    if kind is not None:
-        known = _EVENT_KINDS.get(kind) if isinstance(kind, str) else None
-        if known is None:
-            return _rejected("event", RULE_EVENT, kind)
-        event = Event(
-            kind=known, run=run, rank=rank, iteration=iteration, attempt=attempt, time=time, fields=line
-        )
-        return Interpreted(event, tuple(rejections))
-    metrics, labels = _metrics(line, rejections)
-    record = Record(
-        run=run,
-        rank=rank,
-        iteration=iteration,
-        attempt=attempt,
-        microbatch=microbatch,
-        time=time,
-        metrics=metrics,
-        labels=labels,
-    )
-    return Interpreted(record, tuple(rejections))
+    numbers: list[int] = []
+    for key, high, default in (
+        ("rank", MAX_RANK, defaults.rank),
+        (iteration_key(line), MAX_ITERATION, None),
+        ("attempt", MAX_ATTEMPT, 0),
+        ("microbatch", MAX_MICROBATCH, WHOLE_ITERATION),
+    ):
+        value = line.get(key)
+        number = default if value is None and default is not None else integer(value, 0, high)
+        if number is None:
+            return _rejected(key, integer_rule(high), value)
+        numbers.append(number)
+    return _understood(line, run, numbers)
 
 
 def iteration_key(line: Mapping[str, object]) -> str:
     """The key that gives the iteration of ``line``: the first of `ITERATION_KEYS` that is not null."""
-    return next((key for key in ITERATION_KEYS if line.get(key) is not None), "iteration")
+    for key in ITERATION_KEYS:
+        if line.get(key) is not None:
+            return key
+    return ITERATION_KEYS[0]
 
 
 def _identity(what: Record | Event) -> dict[str, object]:
@@ -214,12 +198,32 @@ def _rejected(field: str, rule: str, value: object) -> Interpreted:
     return Interpreted(None, (Rejection(field, rule, describe(value)),))
 
 
-def _identity_number(line: Mapping[str, object], key: str, high: int, default: int | None) -> int | Rejection:
-    value = line.get(key)
-    if value is None and default is not None:
-        return default
-    number = integer(value, 0, high)
-    return Rejection(key, integer_rule(high), describe(value)) if number is None else number
+def _understood(line: Mapping[str, object], run: str, numbers: list[int]) -> Interpreted:
+    """The record or event of a line whose identity is good."""
+    rank, iteration, attempt, microbatch = numbers
+    rejections: list[Rejection] = []
+    time = _time(line, rejections)
+    what = line.get("event")
+    if what is not None:
+        kind = _EVENT_KINDS.get(what) if isinstance(what, str) else None
+        if kind is None:
+            return _rejected("event", RULE_EVENT, what)
+        event = Event(
+            kind=kind, run=run, rank=rank, iteration=iteration, attempt=attempt, time=time, fields=line
+        )
+        return Interpreted(event, tuple(rejections))
+    metrics, labels = _metrics(line, rejections)
+    record = Record(
+        run=run,
+        rank=rank,
+        iteration=iteration,
+        attempt=attempt,
+        microbatch=microbatch,
+        time=time,
+        metrics=metrics,
+        labels=labels,
+    )
+    return Interpreted(record, tuple(rejections))
 
 
 def _time(line: Mapping[str, object], rejections: list[Rejection]) -> float | None:
@@ -240,22 +244,25 @@ def _metrics(
     metrics: dict[str, Value] = {}
     labels: dict[str, str] = {}
     for key, value in line.items():
-        if value is None or key in RESERVED_KEYS:
+        name, role = role_of(key)
+        if value is None or role is Role.RESERVED or (name != key and line.get(name) is not None):
             continue
-        name = KEY_ALIASES.get(key, key)
-        if name == "iteration" or (name is not key and line.get(name) is not None):
+        if role is Role.NUMBER and isinstance(value, float):
+            metrics[name] = value
             continue
-        rule = _take(name, value, metrics, labels)
+        rule = _take(name, role, value, metrics, labels)
         if rule is not None:
             rejections.append(Rejection(describe(key)[1:-1], rule, describe(value), is_whole=False))
     return metrics, labels
 
 
-def _take(name: str, value: object, metrics: dict[str, Value], labels: dict[str, str]) -> str | None:
+def _take(
+    name: str, role: Role, value: object, metrics: dict[str, Value], labels: dict[str, str]
+) -> str | None:
     """Put one value where it belongs; the rule it breaks if it belongs nowhere."""
-    if not is_metric_name(name):
+    if role is Role.BAD:
         return RULE_NAME
-    if is_checksum(name):
+    if role is Role.CHECKSUM:
         checksum = parse_checksum(value)
         if checksum is None:
             return RULE_CHECKSUM

@@ -9,15 +9,19 @@ import math
 import reprlib
 import unicodedata
 from collections.abc import Mapping
+from enum import Enum
 from functools import lru_cache
 
 from .telemetry import (
+    KEY_ALIASES,
     MAX_CHECKSUM_BITS,
     MAX_LABEL_BYTES,
     MAX_METRIC_NAME_BYTES,
     MAX_RUN_BYTES,
+    RESERVED_KEYS,
     Checksum,
     fold_checksum,
+    is_checksum,
 )
 
 NONFINITE_TEXT: Mapping[str, float] = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -62,6 +66,26 @@ def is_run_name(text: str) -> bool:
 def is_metric_name(text: str) -> bool:
     """Whether ``text`` may name a metric or label."""
     return _is_name(text, MAX_METRIC_NAME_BYTES)
+
+
+class Role(Enum):
+    """What a key of a record is."""
+
+    RESERVED = "reserved"
+    NUMBER = "number"
+    CHECKSUM = "checksum"
+    BAD = "bad"
+
+
+@lru_cache(maxsize=16384)
+def role_of(key: str) -> tuple[str, Role]:
+    """The canonical name of a key and what it is; cached, since every record asks the same."""
+    name = KEY_ALIASES.get(key, key)
+    if name in RESERVED_KEYS:
+        return name, Role.RESERVED
+    if not is_metric_name(name):
+        return name, Role.BAD
+    return name, Role.CHECKSUM if is_checksum(name) else Role.NUMBER
 
 
 def is_label_text(text: str) -> bool:
