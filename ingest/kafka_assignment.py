@@ -1,0 +1,163 @@
+"""Which partitions are ours and where each of them stands.
+
+A partition is *placed* once its position was sought from our own offset; what a poll returns for an
+unplaced one started from the offset in Kafka, which is not ours, and is dropped and read again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .kafka_damage import Damage
+
+log = logging.getLogger(__name__)
+
+
+def part_name(partition: Any) -> str:
+    """How a topic partition is named in offsets and in what was rejected: "topic:partition"."""
+    return f"{partition.topic}:{partition.partition}"
+
+
+class Assignment:
+    """Next offsets of the partitions that a consumer holds. Used by the polling thread only.
+
+    The rebalance listener runs on the client's own thread and may not block, so it only sets flags: a
+    partition that changes hands is paused and no longer placed. The rest happens after the poll.
+    """
+
+    def __init__(self, stored: Mapping[str, int]) -> None:
+        self._stored = stored
+        self._next: dict[str, int] = {}
+        self._placed: set[Any] = set()
+        self._changed: list[Any] = []
+
+    def listener(self, consumer: Any) -> Any:
+        """A rebalance listener that sets flags only."""
+        from kafka import ConsumerRebalanceListener
+
+        changed = self._changed
+
+        class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python is not typed
+            def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+                changed.extend(revoked)
+
+            def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+                changed.extend(assigned)
+                # Unpaused it would be fetched from the offset in Kafka before it is placed.
+                consumer.pause(*assigned)
+
+            def on_partitions_lost(self, lost: Iterable[Any]) -> None:
+                changed.extend(lost)
+
+        return Listener()
+
+    def place(self, consumer: Any, timeout_ms: int) -> set[Any]:
+        """Seek partitions that are new to us; gives those that were in place before.
+
+        A partition whose earliest offset cannot be asked for in time is tried again after the next poll.
+        """
+        while self._changed:
+            self._placed.discard(self._changed.pop())
+        held = set(consumer.assignment())
+        before = self._placed & held
+        new = sorted(held - before, key=part_name)
+        self._placed = before | set(self._seek(consumer, new, timeout_ms))
+        return before
+
+    def advance(self, partition: Any, offset: int) -> None:
+        """All messages before ``offset`` were handed out."""
+        self._next[part_name(partition)] = offset
+
+    def pass_over(self, consumer: Any, damage: Damage, timeout_ms: int) -> tuple[int, int]:
+        """Seek past what cannot be read; gives the half-open range of offsets that is left out.
+
+        The range is negative where the topic was made anew and now begins before our offset.
+        """
+        partition = damage.partition
+        start = consumer.position(partition, timeout_ms=timeout_ms)
+        start = self._next[part_name(partition)] if start is None else start
+        first, end = self._bounds(consumer, partition, timeout_ms)
+        if not first <= start < end:
+            stop = first if damage.stop is None else damage.stop
+        else:
+            # A damaged header can say anything: going on one offset is always right, only slower.
+            stop = damage.stop if damage.stop is not None and start < damage.stop <= end else start + 1
+        consumer.seek(partition, stop)
+        self.advance(partition, stop)
+        return start, stop
+
+    def position(self) -> dict[str, int]:
+        """Next offset of each partition that is ours and in place."""
+        return {name: self._next[name] for name in map(part_name, self._placed)}
+
+    def clear(self) -> None:
+        """Nothing is assigned any more; the offsets stay."""
+        self._placed.clear()
+        self._changed.clear()
+
+    def lag(self, consumer: Any, topic: str, timeout_ms: int) -> tuple[str | None, int | None]:
+        """What is wrong, if anything, and how many messages wait."""
+        from kafka.errors import KafkaError
+
+        try:
+            if not self._placed:
+                # The client's own list, kept fresh for subscribed topics: asking anew has no time limit.
+                is_known = consumer._cluster.partitions_for_topic(topic)
+                return (None if is_known else f"topic {topic} does not exist"), None
+            ends = consumer.end_offsets(list(self._placed), timeout_ms=timeout_ms)
+        except KafkaError as error:
+            return f"the broker does not answer: {error}", None
+        return None, sum(max(0, end - self._next[part_name(partition)]) for partition, end in ends.items())
+
+    def show_to_kafka(self, consumer: Any) -> None:
+        """Commit the positions to Kafka without waiting: only its lag display reads them."""
+        from kafka.errors import KafkaError
+        from kafka.structs import OffsetAndMetadata
+
+        offsets = {
+            partition: OffsetAndMetadata(self._next[part_name(partition)], "", -1)
+            for partition in self._placed
+        }
+        if offsets:
+            try:
+                consumer.commit_async(offsets, callback=_log_commit)
+            except KafkaError as error:
+                log.debug("offsets were not shown to Kafka", extra={"reason": str(error)})
+
+    def _seek(self, consumer: Any, new: list[Any], timeout_ms: int) -> list[Any]:
+        from kafka.errors import KafkaError
+
+        unknown = [partition for partition in new if self._known(partition) is None]
+        try:
+            earliest = consumer.beginning_offsets(unknown, timeout_ms=timeout_ms) if unknown else {}
+        except KafkaError as error:
+            log.warning("the first offset is not known yet", extra={"reason": str(error)})
+            earliest = {}
+        sought = []
+        for partition in new:
+            known = self._known(partition)
+            offset = earliest.get(partition) if known is None else known
+            if offset is not None:
+                consumer.seek(partition, offset)
+                consumer.resume(partition)
+                self.advance(partition, offset)
+                sought.append(partition)
+        return sought
+
+    def _known(self, partition: Any) -> int | None:
+        """The furthest offset that the store or this source knows."""
+        name = part_name(partition)
+        known = [offsets[name] for offsets in (self._stored, self._next) if name in offsets]
+        return max(known) if known else None
+
+    def _bounds(self, consumer: Any, partition: Any, timeout_ms: int) -> tuple[int, int]:
+        first = consumer.beginning_offsets([partition], timeout_ms=timeout_ms)[partition]
+        end = consumer.end_offsets([partition], timeout_ms=timeout_ms)[partition]
+        return first, end
+
+
+def _log_commit(_offsets: object, outcome: object) -> None:
+    if isinstance(outcome, Exception):
+        log.debug("offsets were not shown to Kafka", extra={"reason": str(outcome)})

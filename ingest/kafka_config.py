@@ -1,0 +1,43 @@
+"""Settings of reading from Kafka; a module of its own so that settings load without the client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .kafka_topics import TopicsConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSourceConfig:
+    """Where telemetry is read from, and the bounds of reading it."""
+
+    bootstrap: tuple[str, ...] = ("127.0.0.1:9092",)
+    """``host:port`` of one or more brokers."""
+    group: str = "firstfault"
+    """Consumer group: workers of one group share the partitions."""
+    topics: TopicsConfig = field(default_factory=TopicsConfig)
+    create_topics: bool = True
+    """Create missing topics at the start; false where the account may not."""
+    max_poll_messages: int = 2000
+    """Messages a poll hands out: enough to decode in one go, measured no faster beyond."""
+    max_value_bytes: int = 8 << 20
+    """Greater messages are rejected unread. A broker's default limit is 1 MiB."""
+    max_batch_bytes: int = 64 << 20
+    """A compressed batch that unpacks to more is rejected: kafka-python itself has no limit."""
+    fetch_bytes: int = 16 << 20
+    """Most bytes of one fetch, which bounds what waits in memory."""
+    session_timeout_s: float = 12.0
+    """A killed worker's partitions go to the others after this; shorter makes pauses look like deaths."""
+    connect_timeout_s: float = 5.0
+    """Bound of a connection attempt and of each probe, which are all that can hold a poll up."""
+    backoff_max_s: float = 30.0
+    """Longest wait between connection attempts; they begin at half a second, double, and jitter."""
+    probe_interval_s: float = 5.0
+    """How often a source that gets nothing asks whether the broker is still there."""
+    commit_interval_s: float = 5.0
+    """How often offsets are shown to Kafka, for its lag display."""
+    watchdog_s: float = 120.0
+    """A poll that lasts longer ends the process: many times what any healthy one takes."""
+    client: Mapping[str, object] = field(default_factory=dict)
+    """Further kafka-python settings: security_protocol, sasl_mechanism, ssl_cafile and the like."""

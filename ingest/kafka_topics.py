@@ -1,0 +1,87 @@
+"""The topics of the service, and whether a broker is there at all."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import SourceUnavailable
+
+TELEMETRY_TOPIC = "firstfault.telemetry"
+VERDICTS_TOPIC = "firstfault.verdicts"
+DEAD_LETTER_TOPIC = "firstfault.dead-letter"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsConfig:
+    """Names of the three topics, and how they are made where they are missing."""
+
+    telemetry: str = TELEMETRY_TOPIC
+    verdicts: str = VERDICTS_TOPIC
+    dead_letter: str = DEAD_LETTER_TOPIC
+    telemetry_partitions: int = 4
+    """Partitions share out runs between workers; more can be added later, fewer never."""
+
+    def settings(self) -> Mapping[str, Mapping[str, object]]:
+        """Per topic what it is created with; the broker's defaults decide replication and retention."""
+        return {
+            self.telemetry: {"num_partitions": self.telemetry_partitions},
+            # one key per incident: compaction keeps the last word on each
+            self.verdicts: {"num_partitions": 1, "configs": {"cleanup.policy": "compact"}},
+            self.dead_letter: {"num_partitions": 1},
+        }
+
+
+def create_topics(
+    bootstrap: Sequence[str], config: TopicsConfig, client: Mapping[str, object], timeout_s: float = 10.0
+) -> tuple[str, ...]:
+    """Create the topics that do not exist; gives the names created.
+
+    Raises:
+        SourceUnavailable: the broker does not answer, or does not let us create topics.
+    """
+    from kafka import KafkaAdminClient
+    from kafka.errors import KafkaError, TopicAlreadyExistsError
+
+    settings: dict[str, Any] = {"bootstrap_timeout_ms": int(timeout_s * 1000), **client}
+    created = []
+    try:
+        admin = KafkaAdminClient(bootstrap_servers=list(bootstrap), **settings)
+        try:
+            there = set(admin.list_topics())
+            for name, how in config.settings().items():
+                if name in there:
+                    continue
+                try:
+                    admin.create_topics(
+                        {name: dict(how)}, timeout_ms=int(timeout_s * 1000), wait_for_metadata=True
+                    )
+                    created.append(name)
+                except TopicAlreadyExistsError:
+                    continue  # another worker was faster
+        finally:
+            admin.close()
+    except KafkaError as error:
+        raise SourceUnavailable(f"topics cannot be created on {', '.join(bootstrap)}: {error}") from error
+    return tuple(created)
+
+
+def unreachable(bootstrap: Sequence[str], timeout_s: float) -> str | None:
+    """Why no bootstrap address accepts a connection; None when one does.
+
+    kafka-python has one message for every failure, so the plain connection is tried first.
+    """
+    reasons = []
+    for address in bootstrap:
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s).close()
+        except ValueError:
+            reasons.append(f"{address} is no host:port")
+        except OSError as error:
+            reasons.append(f"{address}: {error.strerror or error}")
+        else:
+            return None
+    return "; ".join(reasons) or "no bootstrap address is given"
