@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ingest.blocks import Rejected
-from ingest.kafka_topics import TopicsConfig
+from ingest.kafka_topics import TopicsConfig, unreachable
 
 log = logging.getLogger(__name__)
 
@@ -143,16 +143,20 @@ class Publisher:
             "delivery_timeout_ms": timeout_ms,
             "request_timeout_ms": timeout_ms // 3,
             "max_block_ms": int(config.retry_s * 1000),
-            "bootstrap_timeout_ms": int(config.retry_s * 1000),
+            "bootstrap_timeout_ms": timeout_ms // 3,
             "allow_auto_create_topics": False,
             "reconnect_backoff_max_ms": 1_000,
             **config.client,
         }
         while True:
+            # The plain connection first: a client that cannot bootstrap leaves sockets to the collector.
+            why = unreachable(config.bootstrap, config.retry_s)
             try:
-                return KafkaProducer(bootstrap_servers=list(config.bootstrap), **settings)
+                if why is None:
+                    return KafkaProducer(bootstrap_servers=list(config.bootstrap), **settings)
             except KafkaError as error:
-                log.warning("nothing can be published yet", extra={"reason": str(error)})
+                why = str(error)
+            log.warning("nothing can be published yet", extra={"reason": why})
             with self._changed:
                 if self._changed.wait_for(lambda: self._is_closing, config.retry_s):
                     return None

@@ -6,11 +6,16 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import settings
 
 from service.kafka_jars import BrokerUnavailable
 from service.local_kafka import LocalKafka
 
 NewTopic = Callable[[int], str]
+
+# The same examples in every run, and no time limit of one example: machines are shared and slow at times.
+settings.register_profile("firstfault", derandomize=True, deadline=None)
+settings.load_profile("firstfault")
 
 
 @pytest.fixture(scope="session")
