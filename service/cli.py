@@ -136,6 +136,10 @@ def drill(
     is_listing: Annotated[
         bool, typer.Option("--list", help="Name the scenarios and what each injects, and end.")
     ] = False,
+    is_all: Annotated[
+        bool,
+        typer.Option("--all", help="Every scenario with its own seed, and a manifest of their truths."),
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="PATH", help="File (.jsonl, .jsonl.gz) or folder for the log."),
@@ -166,10 +170,12 @@ def drill(
       firstfault drill --list
     """
     with outer_edge():
-        from .drill_command import list_scenarios, write_drill
+        from .drill_command import list_scenarios, write_all, write_drill
 
         if is_listing:
             list_scenarios()
+        elif is_all:
+            write_all(out or Path())
         else:
             write_drill(scenario, seed=seed, ranks=ranks, iterations=iterations, out=out, engine=engine)
 

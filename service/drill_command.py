@@ -38,6 +38,18 @@ def write_drill(
     sys.stderr.write(f"firstfault: judge it with: firstfault replay {shlex.quote(str(path))}\n")
 
 
+def write_all(folder: Path) -> None:
+    """Run every scenario with its own seed into ``folder``, with the manifest beside them.
+
+    Raises:
+        DrillError: torch is not installed.
+    """
+    from firstfault.drill.samples import write_samples
+
+    for path in write_samples(folder):
+        sys.stdout.write(f"{path}\n")
+
+
 def _show_progress(done: int, total: int) -> None:
     if done % _COUNTER_EVERY == 0 or done == total:
         sys.stderr.write(f"\rtraining: iteration {done} of {total}")

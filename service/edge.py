@@ -31,7 +31,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def outer_edge() -> Iterator[None]:
-    """Turns what can go wrong in any command into one line and its exit status; a bug goes on to the caller."""
+    """Turn what can go wrong in any command into one line and its exit status; a bug goes on."""
     try:
         yield
         sys.stdout.flush()
