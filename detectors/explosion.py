@@ -28,6 +28,9 @@ from .onset import find_onset
 MAX_EPISODES = 100
 """Episodes of one curve that are told apart; what comes later is counted into the last one, so that a
 curve that spikes for ever cannot fill the verdict."""
+KEPT_SINCE = 120
+"""Points since the suspicion up to which the onset is looked for anew: the ring then still holds as
+many points before it."""
 EXPLAINING = 3
 """Least mark (see `curve.MARKS`) that explains a new level: a batch, data, resume or stage change. A
 change of the learning rate explains no explosion; it causes one."""
@@ -96,6 +99,7 @@ class _Stream:
         self.episode = 0
         self.alarm_iteration = 0
         self.spikes = 0
+        self.onset: dict[str, Any] = {}
 
     def fold(
         self, values_K: Floats, iteration_K: Ints, broken_K: Ints, marks_K: Ints, attempt: int
@@ -116,6 +120,7 @@ class _Stream:
         if code in (fold.SUSPECTED, fold.GREW_TO_NONFINITE):
             self.episode += 1
             self.alarm_iteration = now
+            self.onset = {}
         if code == fold.RECOVERED:
             return [self._evidence(Certainty.RECOVERED, attempt, now), self._spike(attempt)]
         if code == fold.EXPLAINED:
@@ -134,33 +139,37 @@ class _Stream:
         at_K = np.arange(points - kept, points) % fold.RING
         return ring[at_K], ring_iterations[at_K]
 
+    def _find_onset(self, certainty: Certainty) -> dict[str, Any]:
+        """Change point in the kept points, up to the peak: what came after it is no part of the growth."""
+        since = int(self.arrays[0][fold.SINCE])
+        values_K, iteration_K = self._window()
+        peak = len(values_K) - 1 if certainty is Certainty.SUSPECTED else int(values_K.argmax())
+        stop = max(1, min(len(values_K), max(peak + 1, len(values_K) - since)))
+        return find_onset(values_K[:stop], use_log=self.is_loss).in_iterations(iteration_K)
+
     def _evidence(self, certainty: Certainty, attempt: int, now: int) -> Evidence:
         ints, floats = self.arrays[0], self.arrays[1]
-        values_K, iteration_K = self._window()
-        # The part in which growth cannot have begun yet is left out; what came after the peak too.
-        peak = int(values_K.argmax()) if certainty is not Certainty.SUSPECTED else len(values_K) - 1
-        stop = min(len(values_K), max(peak + 1, len(values_K) - int(ints[fold.SINCE])))
-        onset = find_onset(values_K[: max(stop, 1)], use_log=self.is_loss)
-        last_clean = int(iteration_K[onset.last_clean]) if onset.last_clean >= 0 else None
+        if not self.onset or (certainty is not Certainty.RECOVERED and ints[fold.SINCE] <= KEPT_SINCE):
+            self.onset = self._find_onset(certainty)
         base, unit, peak_value = floats[fold.BASE], floats[fold.UNIT], floats[fold.PEAK]
         return Evidence(
             detector=Explosion.name,
             key=f"{self.metric}/{min(self.episode, MAX_EPISODES)}",
-            pattern=Pattern.RUNAWAY if onset.shape == "ramp" else Pattern.SHARP_DEGRADE,
+            pattern=Pattern.RUNAWAY if self.onset["shape"] == "ramp" else Pattern.SHARP_DEGRADE,
             certainty=certainty,
             metric=self.metric,
             attempt=attempt,
-            iteration=int(iteration_K[onset.at]),
-            first_bad=int(iteration_K[onset.first_bad]),
-            last_clean=last_clean,
+            iteration=self.onset["iteration"],
+            first_bad=self.onset["first_bad"],
+            last_clean=self.onset["last_clean"],
             alarm_iteration=self.alarm_iteration,
             statistic=float((peak_value - base) / unit),
             threshold=float(floats[fold.GATE] / unit),
             direction=Direction.UP,
-            detail=self._detail(now, onset.shape, onset.is_confirmed, certainty),
+            detail=self._detail(now, certainty),
         )
 
-    def _detail(self, now: int, shape: str, is_sure: bool, certainty: Certainty) -> dict[str, Any]:
+    def _detail(self, now: int, certainty: Certainty) -> dict[str, Any]:
         ints, floats = self.arrays[0], self.arrays[1]
         reasons = {
             0: "",
@@ -172,8 +181,8 @@ class _Stream:
             "baseline": self._natural(floats[fold.BASE]),
             "peak": self._natural(floats[fold.PEAK]),
             "judged_at": now,
-            "shape": shape,
-            "change_point_confirmed": is_sure,
+            "shape": self.onset["shape"],
+            "change_point_confirmed": self.onset["is_confirmed"],
         }
         if certainty is Certainty.CONFIRMED:
             detail["confirmed_by"] = reasons[int(ints[fold.WHY])]
@@ -216,6 +225,7 @@ class _Stream:
             "episode": self.episode,
             "alarm_iteration": self.alarm_iteration,
             "spikes": self.spikes,
+            "onset": dict(self.onset),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -225,6 +235,7 @@ class _Stream:
         self.episode = int(state["episode"])
         self.alarm_iteration = int(state["alarm_iteration"])
         self.spikes = int(state["spikes"])
+        self.onset = dict(state["onset"])
 
 
 class Explosion:

@@ -1,6 +1,6 @@
 """Where a curve changed: the change point in the window before an alarm, and how sure that is.
 
-Axes: K points of a window, oldest first, at most `MAX_WINDOW`.
+Axes: K points of a window, oldest first, at most `MAX_WINDOW`; C candidate change points; S shapes.
 
 Two shapes are fitted by least squares at every possible change point, exactly, from cumulative sums:
 a *step* (level a before, b after) and a *ramp* (level a before, then a straight line from it); the
@@ -16,10 +16,11 @@ with the noise variance multiplied by its autocorrelation.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from ingest.blocks import Floats
+from ingest.blocks import Floats, Ints
 
 MAX_WINDOW = 200
 """Points looked at: KernelCPD takes about 0.4 µs a point here, and older ones say little."""
@@ -45,6 +46,16 @@ class Onset:
     shape: str
     is_confirmed: bool
 
+    def in_iterations(self, iteration_K: Ints) -> dict[str, Any]:
+        """The same as plain data, in the log's own counter."""
+        return {
+            "iteration": int(iteration_K[self.at]),
+            "first_bad": int(iteration_K[self.first_bad]),
+            "last_clean": int(iteration_K[self.last_clean]) if self.last_clean >= 0 else None,
+            "shape": self.shape,
+            "is_confirmed": self.is_confirmed,
+        }
+
 
 def find_onset(values_K: Floats, *, use_log: bool, shapes: tuple[str, ...] = ("step", "ramp")) -> Onset:
     """The most likely change point of ``values_K``, which rise at some point and stay up.
@@ -69,10 +80,11 @@ def find_onset(values_K: Floats, *, use_log: bool, shapes: tuple[str, ...] = ("s
         )
     scale = float(np.max(np.abs(y_K))) or 1.0
     y_K = y_K / scale
-    rest = {shape: _rest_of_steps(y_K) if shape == "step" else _rest_of_ramps(y_K) for shape in shapes}
-    shape = min(shapes, key=lambda name: float(rest[name].min()))
-    rest_C = rest[shape]
+    rest_SC = np.stack([_rest_of_steps(y_K) if shape == "step" else _rest_of_ramps(y_K) for shape in shapes])
+    # A candidate stays possible if either shape allows it.
+    rest_C = rest_SC.min(axis=0)
     best = int(rest_C.argmin())
+    shape = shapes[int(rest_SC[:, best].argmin())]
     at = best + MIN_BEFORE
     variance = _noise_variance(y_K, at)
     possible_C = np.flatnonzero(rest_C - rest_C[best] <= 2.0 * SURE * variance)
