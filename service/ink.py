@@ -93,8 +93,13 @@ def wrap(text: str, first: str = "", rest: str = "", width: int = WIDTH) -> list
 
 
 def table(rows: Sequence[Sequence[str]], ink: Ink, styles: Sequence[Sequence[str]] = ()) -> list[str]:
-    """A header and rows in columns as wide as their widest cell; ``styles`` are those of the rows."""
+    """A header and rows in columns as wide as their widest cell; ``styles`` are those of the rows.
+
+    Where that is more than `WIDTH`, the widest columns give way.
+    """
     widths = [max(columns_of(row[at]) for row in rows) for at in range(len(rows[0]))]
+    while 2 * len(widths) + sum(widths) > WIDTH:
+        widths[widths.index(max(widths))] -= 1
     lines = ["  " + "  ".join(map(pad, row, widths)).rstrip() for row in rows]
     rule = "  " + "  ".join(ink.either("─", "-") * width for width in widths)
     body = lines[1:]

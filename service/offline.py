@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from detectors.verdict import Verdict, canonical_bytes, to_json
 from ingest.errors import UnreadableInput
-from ingest.file_source import FileNotes, FileSource, Progress
+from ingest.file_source import FileConfig, FileNotes, FileSource, Progress, StreamConfig
 from ingest.jobs import Job, find_jobs
+from ingest.sniff import Format
 
-from .config import Settings
+from .config import ConfigError, Settings
 from .curves import CurvePoint
 from .pipeline import Pipeline
 from .rejects import Quarantine, RejectTally
 
+FORMATS: Mapping[str, Format] = {
+    "jsonl": Format.JSON_LINES,
+    "csv": Format.TABLE,
+    "tsv": Format.TABLE,
+    "arrow": Format.ARROW,
+    "parquet": Format.PARQUET,
+}
+"""Names for ``--format``."""
 _POLL_S = 0.5
 """Longest wait for a growing file: how late a Ctrl-C or a new line is noticed at worst."""
 _PLOTTED = ("loss", "global_loss", "grad_norm", "local_grad_norm")
@@ -75,6 +84,19 @@ class ReplayOptions:
     stdin: BinaryIO | None = None
     quarantine: Quarantine | None = None
     watcher: Watcher | None = None
+
+
+def format_of(name: str | None) -> Format | None:
+    """The format of that name on the command line; None lets the bytes decide.
+
+    Raises:
+        ConfigError: there is no such format.
+    """
+    if name is None:
+        return None
+    if name not in FORMATS:
+        raise ConfigError(f"--format must be one of {', '.join(FORMATS)}, got {name!r}")
+    return FORMATS[name]
 
 
 def readable_jobs(paths: Sequence[str | Path]) -> tuple[list[Job], list[JudgedJob]]:
@@ -149,7 +171,14 @@ class _Reading:
         self._options = options
         self._tally = RejectTally()
         self._pipeline = Pipeline(options.settings.pipeline)
-        self._source = FileSource(job, follow=is_following, stdin=options.stdin)
+        settings = options.settings
+        self._source = FileSource(
+            job,
+            follow=is_following,
+            stdin=options.stdin,
+            config=FileConfig(decode=settings.decode, form=format_of(options.format_name)),
+            stream=StreamConfig(lateness_iterations=settings.pipeline.alignment.lateness_iterations),
+        )
 
     def step(self, timeout_s: float) -> None:
         """Take the next batches."""
