@@ -20,6 +20,7 @@ from pathlib import Path
 from ingest.decode import DecodeConfig
 from ingest.kafka_config import KafkaSourceConfig
 
+from .errors import ConfigError
 from .pipeline import PipelineConfig
 from .store import StoreConfig
 
@@ -30,10 +31,6 @@ ENVIRONMENT: Mapping[str, str] = {
 }
 """Which variable sets which key."""
 MASK = "********"
-
-
-class ConfigError(ValueError):
-    """A setting that cannot be: names the key in full, the rule and the value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +143,6 @@ def _build(owner: type, table: Mapping[str, object], prefix: str) -> object:
         values[name] = _coerce(value, hints[name], key)
     try:
         return owner(**values)
-    except ConfigError:
-        raise
     except ValueError as error:
         # an owner that names its own table must not have it twice
         words = str(error).removeprefix(f"{prefix.rpartition('.')[2]}.")

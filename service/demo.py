@@ -14,9 +14,10 @@ from types import FrameType
 from typing import Any
 
 from .curves import CurvePoint
-from .demo_stage import FileStage, KafkaStage, Stage, StageError
+from .demo_stage import FileStage, KafkaStage, Stage
 from .demo_view import Moment, View, view_for_terminal
 from .edge import Exit, say
+from .errors import StageError
 from .ink import ink_for
 from .kafka_jars import BrokerUnavailable
 from .recordings import Recording, demo_recordings
@@ -35,19 +36,13 @@ def run_demo(*, is_ending: bool, kafka: str | None, speed: float) -> int:
 
     Raises:
         FileNotFoundError: the recorded runs are not in the installation.
+        StageError: the broker cannot be used, or the judging process ended.
     """
     recordings = demo_recordings()
     with _terminated_as_interrupted(), tempfile.TemporaryDirectory(prefix="firstfault-demo-") as folder:
-        try:
-            stage = _open_stage(Path(folder), recordings, kafka)
-        except StageError as error:
-            say(str(error))
-            return Exit.FAILED
+        stage = _open_stage(Path(folder), recordings, kafka)
         try:
             return _play(stage, recordings, STREAM_S / speed, is_ending=is_ending)
-        except StageError as error:
-            say(str(error))
-            return Exit.FAILED
         finally:
             stage.close()
 

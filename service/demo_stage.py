@@ -21,18 +21,14 @@ from typing import Any, BinaryIO, Protocol
 from ingest.errors import SourceUnavailable
 from ingest.kafka_topics import TopicsConfig, create_topics, unreachable
 
+from .errors import StageError, StoreError
 from .local_kafka import LocalKafka
-from .migrations import StoreError
 from .sentence import headline
 from .store import DATABASE, Store
 
 _CONNECT_TIMEOUT_S = 10.0
 _END_TIMEOUT_S = 8.0
 """A worker ends within 5 s of SIGTERM; after this it is killed."""
-
-
-class StageError(Exception):
-    """The stage broke down: names what ended and the last lines it wrote."""
 
 
 class Stage(Protocol):

@@ -54,9 +54,8 @@ def _status_of(error: Exception) -> Exit | None:
     from firstfault.drill import DrillError
     from ingest.errors import IngestError, UnreadableInput
 
-    from .config import ConfigError
-    from .migrations import StoreError
+    from .errors import ConfigError, ServiceError
 
     if isinstance(error, ConfigError | UnreadableInput | DrillError):
         return Exit.UNUSABLE
-    return Exit.FAILED if isinstance(error, StoreError | IngestError) else None
+    return Exit.FAILED if isinstance(error, ServiceError | IngestError) else None

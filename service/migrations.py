@@ -6,6 +6,8 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from .errors import StoreError
+
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE fence (id INTEGER PRIMARY KEY CHECK (id = 1), owner INTEGER NOT NULL) STRICT""",
@@ -31,10 +33,6 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
 )
 """Numbered steps: step N brings ``user_version`` from N to N + 1. Never edited, only added to."""
-
-
-class StoreError(Exception):
-    """The store cannot be used: another worker has taken it, it is damaged, or newer than this release."""
 
 
 @contextmanager

@@ -14,8 +14,9 @@ from ingest.file_source import FileConfig, FileNotes, FileSource, Progress, Stre
 from ingest.jobs import Job, find_jobs
 from ingest.sniff import Format
 
-from .config import ConfigError, Settings
+from .config import Settings
 from .curves import CurvePoint
+from .errors import ConfigError
 from .pipeline import Pipeline
 from .rejects import Quarantine, RejectTally
 

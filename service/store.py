@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .migrations import StoreError, migrate, transaction
+from .errors import StoreError
+from .migrations import migrate, transaction
 
 DATABASE = "firstfault.sqlite3"
 _MAX_REASONS = 1000

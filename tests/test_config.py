@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from service.config import MASK, ConfigError, Settings, load_settings, setting_keys, to_toml
+from service.config import MASK, Settings, load_settings, setting_keys, to_toml
+from service.errors import ConfigError
 
 
 def settings_file(tmp_path: Path, text: str) -> Path:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from service.migrations import MIGRATIONS, StoreError
+from service.errors import StoreError
+from service.migrations import MIGRATIONS
 from service.store import DATABASE, Checkpoint, Store, StoreConfig
 
 from .service_builders import a_verdict, an_incident, bytes_of
