@@ -1,0 +1,63 @@
+"""One incident in the making, as the rules for causes and advice see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .drafts import Draft
+from .facts import AttemptFacts, AttemptFindings
+from .incident import First, Incident, Scope
+from .origin import Origin
+from .precedence import Family, family
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """An incident in the making, with all that its causes may rest on."""
+
+    draft: Draft
+    origin: Origin
+    first: First
+    findings: AttemptFindings
+    earlier: tuple[AttemptFacts, ...] = ()
+    before: tuple[Incident, ...] = ()
+
+    @property
+    def facts(self) -> AttemptFacts:
+        """Facts of the incident's attempt."""
+        return self.findings.facts
+
+    @property
+    def family(self) -> Family:
+        """Family of the root."""
+        return family(self.draft.root)
+
+    @property
+    def names_ranks(self) -> bool:
+        """Whether the fault is pinned to some of the ranks."""
+        return self.first.scope is Scope.RANKS
+
+    @property
+    def has_repeat_mismatch(self) -> bool:
+        """Whether a suspect disagrees with itself."""
+        own = set(self.origin.ranks)
+        every = (*self.draft.members, *self.draft.attached)
+        return self.names_ranks and any(
+            one.metric.startswith("repeat_") and not own.isdisjoint(one.ranks) for one in every
+        )
+
+    def is_clean(self, metric: str) -> bool:
+        """Whether ``metric`` was seen clean on every suspect, at the iteration of the fault."""
+        return self._seen(metric, bad=False) >= set(self.origin.ranks) != set()
+
+    def is_bad(self, metric: str) -> bool:
+        """Whether ``metric`` was seen bad on a suspect, at the iteration of the fault."""
+        return not self._seen(metric, bad=True).isdisjoint(self.origin.ranks)
+
+    def _seen(self, metric: str, *, bad: bool) -> set[int]:
+        ranks: set[int] = set()
+        for member in self.draft.members:
+            for sight in member.sights:
+                if sight.metric.partition("/")[0] == metric and sight.iteration == self.first.iteration:
+                    ranks.update(sight.ranks_R[sight.bad_R if bad else sight.clean_R].tolist())
+        return ranks

@@ -1,0 +1,261 @@
+"""What may lie behind an incident: ranked causes, each with the reasons in words.
+
+Every rule looks at one `Case` and says how far the evidence allows its cause, never further: one rank
+that went wrong first among clean peers is a bad device, a bad sample, 0/0 or a stray write alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from firstfault.telemetry import EventKind, Phase
+
+from .case import Case
+from .device_record import Record, device_record
+from .evidence import LABEL_OF, Certainty
+from .incident import Cause, CauseKind
+from .precedence import Family
+
+START_ITERATIONS = 100
+"""Growth so soon after the start, or after a rise of the learning rate, is the hyperparameters' work."""
+ONE_RANK_LIMIT = 0.6
+"""Highest confidence in hardware when one rank was first and its peers were clean, and nothing else
+speaks against the device: in 21 production warnings of the best published system 3 were false."""
+FP16_LIMIT = 65504.0
+"""Greatest finite half: what came within a tenth of it before the NaN has overflowed."""
+
+
+def rank_causes(case: Case) -> tuple[Cause, ...]:
+    """The causes that the evidence allows, most likely first; never empty."""
+    stage = _stage(case)
+    found = [
+        Cause(kind=kind, stage=stage, confidence=confidence, because=tuple(because))
+        for kind, rule in _RULES
+        for confidence, because in [rule(case)]
+        if because and confidence > 0
+    ]
+    if not found:
+        why = "nothing in this telemetry tells hardware, data and software apart"
+        found = [Cause(kind=CauseKind.UNDETERMINED, stage=stage, confidence=0.5, because=(why,))]
+    return tuple(sorted(found, key=lambda one: (-one.confidence, list(CauseKind).index(one.kind))))
+
+
+Judged = tuple[float, list[str]]
+_NOTHING: Judged = (0.0, [])
+
+
+def _stage(case: Case) -> str:
+    if case.family not in (Family.NONFINITE, Family.DIFFERENCE):
+        return "unknown"
+    phase = case.origin.phase
+    if phase <= Phase.REDUCE_IN:
+        return "before_reduce"
+    if phase > Phase.REDUCE_OUT:
+        return "after_reduce"
+    if case.family is Family.DIFFERENCE or case.origin.is_reduce_in_clean:
+        return "reduce"
+    return "before_reduce" if case.names_ranks else "unknown"
+
+
+def _hardware(case: Case) -> Judged:
+    record = device_record(case.first, case.facts, case.earlier, case.before)
+    if not case.names_ranks:
+        # Everybody at once: a device can only be named by its own record near the onset.
+        return (0.4, list(record.near)) if record.near else _NOTHING
+    if case.family not in (Family.NONFINITE, Family.DIFFERENCE) and not (
+        record.near or case.has_repeat_mismatch
+    ):
+        return (0.3, ["only some ranks show it"])
+    because = [_who(case)]
+    confidence = ONE_RANK_LIMIT if case.origin.are_peers_clean else ONE_RANK_LIMIT - 0.15
+    if case.first.tie:
+        confidence -= 0.15
+    if case.family is Family.NONFINITE:
+        confidence -= 0.1
+        because.append("a bad sample, 0/0 or a stray write would look the same")
+    if _is_odd_since_start(case):
+        confidence, because = 0.2, [*because, "it differed at the first check already"]
+    if case.is_bad("nonfinite_input") or case.origin.metric.startswith("data_checksum"):
+        confidence = 0.1
+    if case.is_clean("nonfinite_logits") and case.origin.phase is Phase.FORWARD:
+        confidence -= 0.2
+    if _failed_again(case):
+        confidence /= 2
+    return _with_record(confidence, because, record, has_repeat_mismatch=case.has_repeat_mismatch)
+
+
+def _with_record(
+    confidence: float, because: list[str], record: Record, *, has_repeat_mismatch: bool
+) -> Judged:
+    """Raise the confidence in hardware by what speaks against the device itself."""
+    strong = []
+    if has_repeat_mismatch:
+        strong.append((0.9, ["it disagrees with itself: a repeated computation gave another result"]))
+    if record.follows:
+        strong.append((0.9, list(record.follows)))
+    if record.near:
+        strong.append((0.85, list(record.near)))
+    if record.older:
+        strong.append((0.7, list(record.older)))
+    for reached, why in strong:
+        confidence = max(confidence, reached)
+        because = [*because, *why]
+    if len(strong) > 1:
+        confidence = max(confidence, 0.95)
+    return (round(confidence, 2), [*because, *record.weak])
+
+
+def _who(case: Case) -> str:
+    count = case.first.rank_count
+    if case.first.tie:
+        return f"one of {count} ranks was first"
+    who = (
+        f"rank {case.first.ranks[0]} alone went wrong first"
+        if count == 1
+        else f"{count} ranks went wrong at once"
+    )
+    return f"{who} while peers were clean" if case.origin.are_peers_clean else who
+
+
+def _is_odd_since_start(case: Case) -> bool:
+    return case.family is Family.DIFFERENCE and case.draft.root.last_clean is None
+
+
+def _collective(case: Case) -> Judged:
+    if case.family is Family.DIFFERENCE and case.origin.phase is Phase.REDUCE_OUT:
+        return (0.4, [f"{case.origin.metric} must be equal behind the reduction and is not"])
+    if case.family is Family.NONFINITE and not case.names_ranks and case.origin.is_reduce_in_clean:
+        return (0.4, ["every rank was finite before the reduction and none behind it"])
+    return _NOTHING
+
+
+def _hyperparameter(case: Case) -> Judged:
+    if case.family is not Family.EXPLOSION or case.names_ranks:
+        return _NOTHING
+    onset = case.first.iteration
+    together = (
+        "all ranks that report grow together" if len(case.facts.ranks) > 1 else "the curve grows steadily"
+    )
+    start = case.facts.first_iteration
+    if start is not None and onset - start <= START_ITERATIONS:
+        if case.facts.resumes:
+            return (0.4, [f"growth began {onset - start} iterations after a resume", together])
+        return (0.8, [f"growth began {onset - start} iterations after the start", together])
+    for low, high in case.facts.lr_rises:
+        if low <= onset <= high + START_ITERATIONS:
+            return (0.8, [f"the learning rate rose from iteration {low} to {high}", together])
+    if at := _change(case, EventKind.LR_CHANGE):
+        return (0.7, [f"the learning rate was changed at iteration {at[-1]}", together])
+    return _NOTHING
+
+
+def _change(case: Case, *kinds: EventKind) -> list[int]:
+    """Iterations of such events up to `START_ITERATIONS` before the onset."""
+    onset = case.first.iteration
+    return sorted(
+        event.iteration
+        for event in case.facts.changes
+        if event.kind in kinds and onset - START_ITERATIONS <= event.iteration <= onset
+    )
+
+
+def _data(case: Case) -> Judged:
+    if case.is_bad("nonfinite_input"):
+        return (0.85, ["the input itself was non-finite"])
+    if case.origin.metric.startswith("data_checksum"):
+        return (0.6, ["the ranks did not read the data they should"])
+    if again := _failed_again(case):
+        return (0.6, [again])
+    if at := _change(case, EventKind.DATA_CHANGE, EventKind.BATCH_SIZE):
+        return (0.5, [f"the data or the batch size changed at iteration {at[-1]}"])
+    is_possible = case.family is Family.NONFINITE and case.origin.phase <= Phase.REDUCE_IN
+    if is_possible and case.names_ranks and not case.is_clean("nonfinite_input"):
+        return (0.3, ["one bad sample would look the same, and the input was not checked"])
+    return _NOTHING
+
+
+def _failed_again(case: Case) -> str:
+    """Said when an earlier attempt failed in the same place on other hosts; else empty."""
+    hosts = {one.host for one in case.first.suspects if one.host}
+    for incident in case.before:
+        low, high = incident.first.interval
+        is_same = (
+            incident.label is LABEL_OF[case.draft.root.pattern] and (low or -1) < case.first.iteration <= high
+        )
+        others = {one.host for one in incident.first.suspects if one.host}
+        if incident.certainty is Certainty.CONFIRMED and is_same and hosts and others and not hosts & others:
+            attempt = incident.first.attempt
+            return f"attempt {attempt} failed at the same iteration on another host"
+    return ""
+
+
+def _loss_function(case: Case) -> Judged:
+    is_loss = case.origin.metric.partition("/")[0] in ("loss", "nonfinite_loss")
+    if case.family is Family.NONFINITE and is_loss and case.is_clean("nonfinite_logits"):
+        return (0.8, ["the logits were finite and the loss was not"])
+    return _NOTHING
+
+
+def _numeric_overflow(case: Case) -> Judged:
+    root = case.draft.root
+    if root.metric in ("loss_scale", "skipped"):
+        return (0.6, ["steps are skipped again and again and the loss scale does not recover"])
+    if case.family is not Family.NONFINITE or case.is_bad("nonfinite_input"):
+        return _NOTHING
+    largest = root.detail.get("last_finite_absmax")
+    precision = str(case.facts.run_start.get("precision", "")).lower()
+    if (
+        isinstance(largest, int | float)
+        and largest >= FP16_LIMIT / 10
+        and "16" in precision
+        and "bf" not in precision
+    ):
+        return (0.6, [f"the last finite value was {largest:.4g}, near the greatest half {FP16_LIMIT:.0f}"])
+    if root.statistic == float("inf"):
+        return (0.35, ["the first bad value was infinite, not NaN"])
+    return _NOTHING
+
+
+def _software(case: Case) -> Judged:
+    if again := _failed_again(case):
+        return (0.5, [again])
+    if _is_odd_since_start(case):
+        return (0.5, ["it differed at the first check already: initialisation or broadcast may be at fault"])
+    if case.family is Family.NONFINITE and not case.names_ranks and case.origin.is_reduce_in_clean:
+        return (0.5, ["all ranks at once, and each was seen finite before the reduction"])
+    if case.family is Family.DIFFERENCE and case.names_ranks:
+        return (0.25, ["a stray write or a race would look the same"])
+    if case.family is Family.NONFINITE and case.names_ranks:
+        return (0.2, ["a division by zero or a stray write would look the same"])
+    return _NOTHING
+
+
+def _undetermined(case: Case) -> Judged:
+    if case.names_ranks:
+        return _NOTHING
+    if case.family is Family.NONFINITE and not case.origin.is_reduce_in_clean:
+        if len(case.facts.ranks) <= 1:
+            return (0.6, ["one rank reports: nothing to compare it with"])
+        return (0.6, ["all ranks at once, and not every rank was seen finite before the reduction"])
+    if case.family is Family.CURVE:
+        return (0.6, ["the curve alone does not tell a corrupted update from data or schedule"])
+    if case.family in (Family.STALL, Family.DIFFERENCE):
+        return (0.5, ["no rank can be named"])
+    if case.family is Family.EXPLOSION:
+        return (
+            0.5,
+            ["growth without a change of the learning rate: data, software and hardware look the same"],
+        )
+    return _NOTHING
+
+
+_RULES: tuple[tuple[CauseKind, Callable[[Case], Judged]], ...] = (
+    (CauseKind.HARDWARE, _hardware),
+    (CauseKind.COLLECTIVE, _collective),
+    (CauseKind.HYPERPARAMETER, _hyperparameter),
+    (CauseKind.DATA, _data),
+    (CauseKind.LOSS_FUNCTION, _loss_function),
+    (CauseKind.NUMERIC_OVERFLOW, _numeric_overflow),
+    (CauseKind.SOFTWARE, _software),
+    (CauseKind.UNDETERMINED, _undetermined),
+)

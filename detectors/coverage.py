@@ -1,0 +1,137 @@
+"""What was looked at and what was not: checks with reasons, and what this telemetry can never show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from firstfault.mesh import Layout
+from firstfault.telemetry import Kind, Phase, contract_of
+
+from .cause_graph import phase_of
+from .evidence import Check, CheckState
+from .facts import AttemptFacts, AttemptFindings, InputFacts
+from .incident import MAX_LISTED_RANKS
+from .locate import named
+from .roles import Role
+from .verdict import Coverage
+
+MAX_METRICS = 1000
+"""Metrics listed; a run with more of them is writing names that hold numbers."""
+
+
+def has_judged(attempts: Iterable[AttemptFindings]) -> bool:
+    """Whether any detector could run on any value."""
+    return any(
+        one.facts.positions > 0 and any(check.state is CheckState.RAN for check in one.checks)
+        for one in attempts
+    )
+
+
+def cover(attempts: Sequence[AttemptFindings], inputs: InputFacts) -> Coverage:
+    """The coverage of a run over its attempts, which come in order."""
+    every = [one.facts for one in attempts]
+    ranks = sorted({rank for facts in every for rank in facts.ranks})
+    metrics = sorted({metric for facts in every for metric in facts.metrics})
+    # Who is silent is a matter of the present: an attempt that ended has no ranks any more.
+    silent = named(every[-1].silent_ranks) if every else ()
+    return Coverage(
+        ranks=len(ranks),
+        metrics=tuple(metrics[:MAX_METRICS]),
+        checks=_checks(attempts),
+        records=inputs.records,
+        rejected=inputs.rejected,
+        rejected_by={rule: inputs.rejected_by[rule] for rule in sorted(inputs.rejected_by)},
+        late=inputs.late,
+        duplicates=inputs.duplicates,
+        conflicts=inputs.conflicts,
+        padding=inputs.padding,
+        silent_ranks=silent[:MAX_LISTED_RANKS],
+        silent_rank_count=len(silent),
+        notes=_unique(_notes(facts) for facts in every),
+        blind_to=_unique(_blind_to(facts) for facts in every),
+    )
+
+
+def _unique(groups: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(line for group in groups for line in group))
+
+
+def _checks(attempts: Sequence[AttemptFindings]) -> tuple[Check, ...]:
+    """Each check once: it ran if it ran in any attempt; the reason is that of the last attempt."""
+    merged: dict[str, Check] = {}
+    for findings in attempts:
+        for check in findings.checks:
+            old = merged.get(check.name)
+            if old is not None and old.state is CheckState.RAN:
+                metrics = tuple(sorted({*old.metrics, *check.metrics}))
+                merged[check.name] = Check(name=check.name, state=old.state, why=old.why, metrics=metrics)
+            else:
+                merged[check.name] = check
+    return tuple(merged.values())
+
+
+def _notes(facts: AttemptFacts) -> list[str]:
+    """How the telemetry was read where its names promise something else."""
+    notes = []
+    for metric, role in sorted(facts.roles.items()):
+        if role is Role.LOCAL:
+            local = "norm" if metric.endswith("norm") else "value"
+            notes.append(f"{metric} differs between ranks from the start: read as a local {local}")
+        elif role is Role.GLOBAL:
+            notes.append(f"{metric} is bit-equal on all ranks from the start: read as the reduced value")
+    if facts.positions and len(facts.ranks) <= 1:
+        notes.append("one rank reports: ranks is empty, since there is no peer to compare with")
+    elif facts.positions and facts.layout is None:
+        notes.append("no layout was given: equality groups are learned, ranks are taken as data parallel")
+    expected = facts.world_size or (len(facts.layout.coordinates) if facts.layout else 0)
+    if expected > len(facts.ranks) > 0:
+        notes.append(f"{len(facts.ranks)} of {expected} ranks report")
+    return notes
+
+
+def _blind_to(facts: AttemptFacts) -> list[str]:
+    """What can go wrong without any trace in this telemetry."""
+    if not facts.positions:
+        return ["everything: no usable record"]
+    roles, metrics = facts.roles, facts.metrics
+    bases = {metric.partition("/")[0] for metric in metrics}
+    blind = []
+    if not any(base.startswith(("canary_", "repeat_")) for base in bases):
+        blind.append("compute faults before the reduction: no canary")
+    if len(facts.ranks) <= 1:
+        blind.append("which rank was first, and replicas that differ: one rank reports")
+    else:
+        if not bases & {"param_checksum", "optim_checksum"}:
+            blind.append("replicas that differ: no checksums")
+        if not any(_is_before_reduction(metric, roles) for metric in metrics):
+            blind.append("which rank was first: no metric is taken before the reduction")
+    if not any(
+        contract_of(metric).kind is Kind.CURVE or metric in ("grad_norm", "global_loss") for metric in metrics
+    ):
+        blind.append("explosion and drift of the curves: no loss and no gradient norm")
+    return blind + _hidden_by(facts.layout)
+
+
+def _is_before_reduction(metric: str, roles: Mapping[str, Role]) -> bool:
+    if contract_of(metric).kind not in (Kind.CURVE, Kind.AGREED, Kind.NONFINITE_COUNT):
+        return False
+    return phase_of(metric, roles.get(metric, Role.AS_NAMED)) <= Phase.REDUCE_IN
+
+
+def _hidden_by(layout: Layout | None) -> list[str]:
+    """What the sharding of the state hides from checksums."""
+    if layout is None:
+        return []
+    match layout.sharding:
+        case "zero1" | "zero2":
+            return [
+                f"a corrupted optimizer shard: under {layout.sharding} everybody gathers the owner's result",
+                "a flip in one rank's gathered parameters: the next gather heals it",
+            ]
+        case "zero3":
+            return ["replicas that differ: under zero3 no rank holds a copy of another's parameters"]
+        case "hsdp":
+            return [
+                "corrupted parameters inside a shard group: under hsdp replicas exist along one axis only"
+            ]
+    return [] if layout.size("dp") > 1 else ["replicas that differ: the layout has one data-parallel rank"]

@@ -1,0 +1,129 @@
+"""What speaks against the device under a suspect: hardware events, and the incidents of earlier attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from firstfault.telemetry import Event
+
+from .evidence import Certainty
+from .facts import AttemptFacts
+from .incident import First, Incident, Scope
+
+ROOT_XIDS = frozenset({48, 63, 64, 74, 79, 92, 94, 95})
+"""NVIDIA Xids that tell of the device: ECC, row remapping, NVLink, off the bus, contained errors."""
+CONSEQUENCE_XIDS = frozenset({13, 31, 43, 45})
+"""Xids that the program mostly causes: exceptions, page faults, a channel stopped, preemptive cleanup."""
+NEAR_ITERATIONS = 100
+"""Hardware events up to this far from the interval of the fault count as near its onset."""
+_MAX_REASONS = 4
+"""Events told per incident; more of them say nothing new."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Reasons in words, by weight."""
+
+    near: tuple[str, ...] = ()
+    """Device faults near the onset."""
+    older: tuple[str, ...] = ()
+    """Device faults, or incidents with the same suspect, at other times."""
+    follows: tuple[str, ...] = ()
+    """Another rank was the suspect on the same device: the fault follows the device."""
+    weak: tuple[str, ...] = ()
+    """Events that are mostly consequences, or warnings."""
+
+
+def device_record(
+    first: First, facts: AttemptFacts, earlier: Iterable[AttemptFacts], before: Sequence[Incident]
+) -> Record:
+    """The record of the suspects' devices and hosts; of any device when no rank is named."""
+    near, older, weak = [], [], []
+    for attempt in (facts, *earlier):
+        for event in sorted(
+            attempt.hardware, key=lambda one: (one.iteration, one.rank, str(dict(one.fields)))
+        ):
+            if not _is_about(event, first):
+                continue
+            told = _tell(event)
+            if not _is_device_fault(event):
+                weak.append(told)
+            elif attempt is facts and _is_near(event, first):
+                near.append(told)
+            elif attempt is not facts or event.iteration <= first.interval[1]:
+                older.append(told)
+    follows, again = _repeat_offender(first, before)
+    return Record(
+        tuple(near[:_MAX_REASONS]),
+        tuple([*older, *again][:_MAX_REASONS]),
+        tuple(follows[:_MAX_REASONS]),
+        tuple(weak[:_MAX_REASONS]),
+    )
+
+
+def _is_about(event: Event, first: First) -> bool:
+    if first.scope is not Scope.RANKS:
+        return True
+    device, host = event.fields.get("device"), event.fields.get("host")
+    for suspect in first.suspects:
+        if device is not None and suspect.device is not None:
+            # One host holds many devices: where both sides name one, the device decides.
+            if str(device) == suspect.device and (host is None or suspect.host in (None, str(host))):
+                return True
+        elif host is not None and suspect.host is not None:
+            if str(host) == suspect.host:
+                return True
+        elif host is None and event.rank == suspect.rank:
+            return True
+    return False
+
+
+def _is_device_fault(event: Event) -> bool:
+    kind = event.fields.get("kind")
+    if kind in ("ecc_uncorrectable", "mce"):
+        return True
+    return kind == "xid" and _code(event) in ROOT_XIDS
+
+
+def _code(event: Event) -> int | None:
+    code = str(event.fields.get("code", ""))
+    return int(code) if code.isascii() and code.isdigit() and len(code) < 6 else None
+
+
+def _is_near(event: Event, first: First) -> bool:
+    low, high = first.interval
+    return (high if low is None else low) - NEAR_ITERATIONS <= event.iteration <= high + NEAR_ITERATIONS
+
+
+def _tell(event: Event) -> str:
+    kind, code = event.fields.get("kind"), _code(event)
+    what = f"Xid {code}" if kind == "xid" and code is not None else str(kind)[:40]
+    where = event.fields.get("device") or event.fields.get("host") or f"rank {event.rank}"
+    told = f"{what} on {str(where)[:100]} at iteration {event.iteration}"
+    return f"{told}, mostly a consequence" if kind == "xid" and code in CONSEQUENCE_XIDS else told
+
+
+def _repeat_offender(first: First, before: Sequence[Incident]) -> tuple[list[str], list[str]]:
+    follows, again = [], []
+    if first.scope is not Scope.RANKS or first.tie:
+        return [], []
+    for incident in before:
+        if incident.certainty is not Certainty.CONFIRMED or incident.first.tie:
+            continue
+        for old in incident.first.suspects:
+            for new in first.suspects:
+                if not _is_same_device(old.device, new.device, old.host, new.host):
+                    continue
+                where = f"{new.device or new.host} was the suspect in attempt {incident.first.attempt} too"
+                if old.rank != new.rank:
+                    follows.append(f"{where}, as rank {old.rank}: the fault follows the device")
+                else:
+                    again.append(where)
+    return follows, again
+
+
+def _is_same_device(old: str | None, new: str | None, old_host: str | None, new_host: str | None) -> bool:
+    if old is not None and new is not None:
+        return old == new and old_host == new_host
+    return old_host is not None and old_host == new_host

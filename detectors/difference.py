@@ -1,0 +1,124 @@
+"""Who was first where values that must agree do not, and where only a curve speaks.
+
+A difference does not spread through the reduction as a NaN does: every replica gets the same update,
+so the rank that differs is itself the suspect. Only a canary runs through the ranks of a whole
+replica, and accuses all of them.
+
+Axes: R ranks of the universe, ascending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from firstfault.mesh import Layout
+
+from .cause_graph import phase_of
+from .evidence import Evidence
+from .incident import MAX_LISTED_RANKS
+from .origin import Origin
+from .rank_groups import any_in_group, groups_of
+from .roles import Role
+
+
+def trace_ranks(
+    evidence: Evidence,
+    *,
+    ranks: Collection[int] = (),
+    layout: Layout | None = None,
+    roles: Mapping[str, Role] | None = None,
+) -> Origin:
+    """The origin of evidence that names its ranks itself: each of them, or one of them if it is a tie."""
+    known = set(ranks) | set(evidence.ranks) | set(layout.coordinates if layout else ())
+    suspects = set(evidence.ranks)
+    is_tie = evidence.is_tie
+    clean = _clean_ranks(evidence)
+    if evidence.metric.startswith("canary_") and suspects and layout is not None:
+        widened = _model_group(suspects, layout, known) - clean | suspects
+        is_tie = is_tie or _shares_a_replica(widened, layout, known)
+        suspects = widened
+    chosen = tuple(sorted(suspects))
+    origin = Origin(
+        iteration=evidence.iteration,
+        microbatch=evidence.microbatch,
+        phase=phase_of(evidence.metric, (roles or {}).get(evidence.metric, Role.AS_NAMED)),
+        metric=evidence.metric,
+        ranks=chosen,
+        universe=len(known),
+        is_all=len(chosen) == len(known) > 1,
+        is_tie=is_tie and len(chosen) > 1,
+        is_common=len(chosen) > 1 and not is_tie,
+        are_peers_clean=bool(clean - suspects) or 0 < len(chosen) < len(known),
+        bad_ranks=tuple(sorted(evidence.ranks)),
+    )
+    return _explain(origin, evidence)
+
+
+def narrow(origin: Origin, others: Sequence[Evidence]) -> Origin:
+    """``origin`` of a tie, cut down by concurrent evidence that names fewer of the same ranks."""
+    for other in others:
+        common = set(origin.ranks) & set(other.ranks)
+        if origin.is_tie and not other.is_tie and 0 < len(common) < len(origin.ranks):
+            chosen = tuple(sorted(common))
+            reason = f"the one of the suspects that {other.metric} names too"
+            origin = replace(
+                origin,
+                ranks=chosen,
+                is_all=False,
+                is_tie=len(chosen) > 1,
+                are_peers_clean=True,
+                why=dict.fromkeys(chosen[:MAX_LISTED_RANKS], reason),
+                note="",
+            )
+    return origin
+
+
+def _clean_ranks(evidence: Evidence) -> set[int]:
+    clean: set[int] = set()
+    for sight in evidence.sights:
+        if sight.iteration == evidence.first_bad and sight.metric == evidence.metric:
+            clean.update(sight.ranks_R[sight.clean_R].tolist())
+    return clean - set(evidence.ranks)
+
+
+def _model_group(suspects: set[int], layout: Layout, known: set[int]) -> set[int]:
+    """All ranks that take part in a computation of the suspects: their replica, or its shard group."""
+    ranks_R = np.array(sorted(known), dtype=np.int32)
+    groups = groups_of(layout, ranks_R)
+    bad_R = np.isin(ranks_R, np.fromiter(suspects, dtype=np.int32))
+    member_R = any_in_group(bad_R, groups.replica_R)
+    if layout.sharding == "zero3":
+        # Fully sharded along dp: every rank gathers parameters from the owners of all shards.
+        member_R |= any_in_group(member_R, groups.shard_R)
+    return set(ranks_R[member_R].tolist())
+
+
+def _shares_a_replica(suspects: set[int], layout: Layout, known: set[int]) -> bool:
+    """Whether two of the suspects belong to one model-parallel group."""
+    ranks_R = np.array(sorted(known), dtype=np.int32)
+    chosen_R = np.isin(ranks_R, np.fromiter(suspects, dtype=np.int32))
+    group_R = groups_of(layout, ranks_R).replica_R[chosen_R]
+    return len(np.unique(group_R)) < len(group_R) or (layout.sharding == "zero3" and len(suspects) > 1)
+
+
+def _explain(origin: Origin, evidence: Evidence) -> Origin:
+    """``origin`` with the reasons in words."""
+    count, seen = len(origin.ranks), set(evidence.ranks)
+    if evidence.metric.startswith("repeat_"):
+        reason = f"{evidence.metric}: the same computation gave two results on this rank"
+    elif evidence.is_tie:
+        reason = f"{evidence.metric}: one of {len(seen)} ranks that disagree, without a majority"
+    else:
+        reason = f"{evidence.metric} differs from that of the other ranks of its group"
+    other = f"computes together with a rank whose {evidence.metric} differs"
+    listed = origin.listed[:MAX_LISTED_RANKS]
+    why = {rank: reason if rank in seen else other for rank in listed}
+    note = ""
+    if origin.is_tie and evidence.is_tie:
+        note = f"one of {count} ranks: a third replica or repeat_checksum on each would tell which"
+    elif origin.is_tie:
+        note = f"one of {count} ranks of a model-parallel group: repeat_checksum on each would tell which"
+    return replace(origin, why=why, note=note)

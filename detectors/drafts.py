@@ -1,0 +1,106 @@
+"""Evidence of one attempt is grouped: what one fault explains becomes one draft of an incident."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from .evidence import Certainty, Evidence
+from .precedence import Family, Outcome, are_concurrent, family, outcome, position
+
+MAX_DRAFTS = 200
+"""Incidents of one attempt that are kept apart; the first ones tell what happened, a flood does not."""
+_SPOKESMEN = 16
+"""Members of a draft that later evidence is compared with: a chain has few kinds of links."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """One fault: its root, all that it explains (the root included), and supporting evidence."""
+
+    root: Evidence
+    certainty: Certainty
+    members: list[Evidence] = field(default_factory=list)
+    attached: list[Evidence] = field(default_factory=list)
+    """Weaker evidence that this fault explains: shown, but it decides nothing."""
+
+    @property
+    def alarm_iteration(self) -> int:
+        """Where the first of the members fired."""
+        return min(member.alarm_iteration for member in self.members)
+
+    def siblings(self) -> list[Evidence]:
+        """Members of the root's family that began inside the interval that all of them share."""
+        low, high = interval_of(self.root)
+        chosen = [self.root]
+        for member in self.members:
+            if member is self.root or family(member) is not family(self.root):
+                continue
+            if family(self.root) is Family.DIFFERENCE and set(member.ranks).isdisjoint(self.root.ranks):
+                continue
+            if max(low, interval_of(member)[0]) < min(high, member.first_bad):
+                low, high = max(low, interval_of(member)[0]), min(high, member.first_bad)
+                chosen.append(member)
+        return chosen
+
+
+def interval_of(evidence: Evidence) -> tuple[int, int]:
+    """``(last_clean, first_bad]`` with -1 for no clean observation, which is before every iteration."""
+    return (-1 if evidence.last_clean is None else evidence.last_clean, evidence.first_bad)
+
+
+def draft_incidents(evidence: Iterable[Evidence]) -> list[Draft]:
+    """The faults behind the evidence of one attempt, in order of position, in whatever order it comes.
+
+    Confirmed evidence decides first; a mere suspicion joins what explains it and never becomes the
+    root of a confirmed incident. What recovered stands for itself: spikes of a run are not one fault.
+    """
+    ordered = sorted(evidence, key=position)
+    strong = [one for one in ordered if not one.supporting]
+    confirmed: list[Draft] = []
+    for one in _of(strong, Certainty.CONFIRMED):
+        _place(confirmed, one)
+    suspected: list[Draft] = []
+    for one in _of(strong, Certainty.SUSPECTED):
+        if not _attach(confirmed, one):
+            _place(suspected, one)
+    recovered: list[Draft] = []
+    for one in _of(strong, Certainty.RECOVERED):
+        _place([draft for draft in recovered if are_concurrent(draft.root, one)], one, new=recovered)
+    drafts = confirmed + suspected + recovered
+    for one in (one for one in ordered if one.supporting):
+        _attach(drafts, one)
+    return sorted(drafts, key=lambda draft: position(draft.root))[:MAX_DRAFTS]
+
+
+def _of(evidence: Sequence[Evidence], certainty: Certainty) -> list[Evidence]:
+    return [one for one in evidence if one.certainty is certainty]
+
+
+def _place(drafts: list[Draft], one: Evidence, new: list[Draft] | None = None) -> None:
+    """Put ``one`` into the first of ``drafts`` that explains it, else into a new draft."""
+    for draft in drafts:
+        verdicts = [outcome(member, one) for member in (draft.root, *draft.members[:_SPOKESMEN])]
+        if verdicts[0] is Outcome.LEADS:
+            draft.root = one
+        if any(verdict is not Outcome.APART for verdict in verdicts):
+            draft.members.append(one)
+            return
+    target = drafts if new is None else new
+    if len(target) < MAX_DRAFTS:
+        target.append(Draft(root=one, certainty=one.certainty, members=[one]))
+
+
+def _attach(drafts: Sequence[Draft], one: Evidence) -> bool:
+    """Show ``one`` with the first draft that explains it; says whether there is one."""
+    for draft in drafts:
+        if position(draft.root) <= position(one):
+            explained = any(
+                outcome(member, one) is not Outcome.APART for member in draft.members[:_SPOKESMEN]
+            )
+        else:
+            explained = outcome(one, draft.root) is Outcome.LEADS
+        if explained:
+            draft.attached.append(one)
+            return True
+    return False

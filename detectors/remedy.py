@@ -1,0 +1,81 @@
+"""What to go back to and what it costs: the last good iteration, its checkpoint, the work to redo."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from firstfault.telemetry import Event, Phase
+
+from .cause_graph import phase_of
+from .drafts import Draft
+from .evidence import Certainty
+from .facts import AttemptFacts
+from .incident import Basis, Cost, First, Incident, LastGood
+from .precedence import Family, family
+
+
+def last_good(
+    draft: Draft, first: First, attempts: Sequence[AttemptFacts], before: Sequence[Incident]
+) -> LastGood:
+    """The last iteration before the first *possible* fault and the newest complete checkpoint up to it.
+
+    ``attempts`` are this attempt and those before it, ``before`` the incidents of those before: what
+    an earlier attempt saved after a fault of its own is not good.
+    """
+    clean = first.interval[0]
+    if clean is None:
+        return LastGood()
+    usable = [
+        (event.iteration, facts.attempt, event)
+        for facts in attempts
+        for event in facts.checkpoints
+        if event.fields.get("complete", True) in (True, 1) and event.iteration <= _limit(facts, first, before)
+    ]
+    newest = max(usable, key=lambda one: (one[0], one[1], _path(one[2]) or ""), default=None)
+    return LastGood(
+        iteration=clean,
+        checkpoint=_path(newest[2]) if newest else None,
+        checkpoint_iteration=newest[0] if newest else None,
+        basis=Basis.PROVED if _is_proved(draft) else Basis.ASSUMED,
+    )
+
+
+def cost_of(first: First, good: LastGood, facts: AttemptFacts) -> Cost:
+    """What the fault has cost up to the last judged iteration."""
+    now = facts.judged_to if facts.judged_to is not None else first.iteration
+    low, high = first.interval
+    since = (max(now - high, 0), None if low is None else max(now - low, 0))
+    if good.checkpoint_iteration is None:
+        return Cost(iterations_since_onset=since)
+    redo = max(now - good.checkpoint_iteration, 0)
+    devices = facts.world_size or len(facts.layout.coordinates if facts.layout else facts.ranks)
+    hours = None
+    if facts.iteration_time_s is not None and facts.iteration_time_s > 0 and devices:
+        hours = redo * facts.iteration_time_s * devices / 3600
+    return Cost(iterations_since_onset=since, iterations_to_redo=redo, device_hours=hours)
+
+
+def _limit(facts: AttemptFacts, first: First, before: Sequence[Incident]) -> int:
+    """The last iteration of an attempt whose state can be good."""
+    clean = first.interval[0] or 0
+    for incident in before:
+        if incident.certainty is Certainty.CONFIRMED and incident.first.attempt == facts.attempt:
+            low = incident.first.interval[0]
+            clean = min(clean, -1 if low is None else low)
+    return clean
+
+
+def _path(event: Event) -> str | None:
+    path = event.fields.get("path")
+    return path if isinstance(path, str) and path else None
+
+
+def _is_proved(draft: Draft) -> bool:
+    """Whether checksums of the state agreed at the start of the interval."""
+    return any(
+        family(one) is Family.DIFFERENCE
+        and phase_of(one.metric) is Phase.STATE
+        and one.metric.partition("/")[0] in ("param_checksum", "optim_checksum")
+        and one.last_clean is not None
+        for one in draft.siblings()
+    )
