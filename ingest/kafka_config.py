@@ -41,3 +41,27 @@ class KafkaSourceConfig:
     """A poll that lasts longer ends the process: many times what any healthy one takes."""
     client: Mapping[str, object] = field(default_factory=dict)
     """Further kafka-python settings: security_protocol, sasl_mechanism, ssl_cafile and the like."""
+
+    def __post_init__(self) -> None:
+        if not self.bootstrap:
+            raise ValueError("bootstrap must name at least one host:port, got none")
+        for name, least in _LEAST.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be >= {least}, got {getattr(self, name)}")
+        if self.watchdog_s < 4 * self.connect_timeout_s:
+            # One poll may wait for a connection, the first offsets, a probe: none of that is stuck.
+            raise ValueError(f"watchdog_s must be >= 4 x connect_timeout_s, got {self.watchdog_s}")
+
+
+_LEAST = {
+    "max_poll_messages": 1,
+    "max_value_bytes": 1,
+    "max_batch_bytes": 1,
+    "fetch_bytes": 4,
+    "session_timeout_s": 1.0,
+    "connect_timeout_s": 0.1,
+    "backoff_max_s": 0.1,
+    "probe_interval_s": 0.1,
+    "commit_interval_s": 0.0,
+    "watchdog_s": 1.0,
+}

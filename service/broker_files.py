@@ -33,6 +33,9 @@ def write_server_properties(
         "transaction.state.log.num.partitions": "1",
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
+        # A broker that was killed may register again once its old session ended: 9 s by default.
+        "broker.session.timeout.ms": "4000",
+        "broker.heartbeat.interval.ms": "500",
         # A group of one need not wait 3 s for others to join.
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "1000",

@@ -24,7 +24,7 @@ with MockKafka() as mock:
     records.calc_crc32c = calc_crc32c
     KafkaSource._pass_over = lambda self, damage, timeout_ms: print("left in place", flush=True)
     KafkaSource._decode = lambda self, polled, lost: []
-    source = a_source(mock.address, topic, client=CLIENT, watchdog_s=1.0)
+    source = a_source(mock.address, topic, client=CLIENT, connect_timeout_s=0.5, watchdog_s=2.0)
     while True:
         source.poll(0.1)
 """

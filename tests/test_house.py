@@ -1,0 +1,119 @@
+"""What the project says of itself is true: the README, the package, what an import costs."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detectors.registry import make_detectors
+from service.config import ENVIRONMENT, setting_keys
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("firstfault", "ingest", "detectors", "service")
+DATA_FILES = {"detectors/verdict.schema.json", "service/local_kafka.pom.xml"}
+
+
+@pytest.fixture(scope="module")
+def readme() -> str:
+    return (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The distribution as it would be uploaded, built from a copy so that the tree stays clean."""
+    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    for name in (*PACKAGES, "tests", "bench", "sample_logs"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.part"))
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(source)]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stdout + built.stderr
+    (path,) = out.glob("*.whl")
+    return path
+
+
+def commands() -> Iterator[str]:
+    """Every command as a person types it, groups included."""
+    import typer
+
+    from service.cli import app
+
+    def walk(command: Any, path: str) -> Iterator[str]:
+        inner = getattr(command, "commands", None)
+        if inner is None:
+            yield path
+        else:
+            for name, one in inner.items():
+                yield from walk(one, f"{path} {name}")
+
+    return walk(typer.main.get_command(app), "firstfault")
+
+
+def test_every_command_is_in_the_readme(readme: str) -> None:
+    assert "firstfault replay" in list(commands())
+    assert [command for command in commands() if command not in readme] == []
+
+
+def test_every_setting_is_in_the_readme(readme: str) -> None:
+    named = set(re.findall(r"`([a-z_.]+)`", readme))
+    assert len(setting_keys()) > 10
+    assert [key for key in setting_keys() if key not in named] == []
+    assert [variable for variable in ENVIRONMENT if variable not in readme] == []
+
+
+def test_every_detector_is_in_the_readme(readme: str) -> None:
+    assert [detector.name for detector in make_detectors() if f"`{detector.name}`" not in readme] == []
+
+
+def test_every_target_of_the_makefile_is_explained() -> None:
+    listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for target in ("demo", "test", "lint", "bench", "kafka"):
+        assert f"make {target} " in listed
+
+
+def test_the_wheel_holds_our_packages_and_two_demo_logs_and_nothing_else(wheel: Path) -> None:
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    sources = {str(path.relative_to(ROOT)) for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
+    demo_logs = {name for name in names if name.startswith("service/demo_logs/")}
+    typed = {f"{package}/py.typed" for package in PACKAGES}
+    assert names == sources | typed | DATA_FILES | demo_logs
+    assert len([name for name in demo_logs if ".jsonl" in name]) == 2
+
+
+def test_a_bare_import_needs_the_standard_library_alone(wheel: Path) -> None:
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import firstfault\n"
+        "ours = {'firstfault', '__main__', 'sitecustomize'}\n"
+        "loaded = {name.partition('.')[0] for name in sys.modules}\n"
+        "print(sorted(loaded - ours - set(sys.stdlib_module_names)))\n"
+        "print(firstfault.__file__)\n"
+    )
+    # -I and -S: no environment, no site-packages, so nothing but the wheel can be found
+    command = [sys.executable, "-I", "-S", "-c", program, str(wheel)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert printed.returncode == 0, printed.stderr
+    others, where = printed.stdout.splitlines()
+    assert others == "[]"
+    assert where.startswith(str(wheel))
+
+
+def test_the_packages_belong_to_the_distribution_of_this_name() -> None:
+    owners = packages_distributions()
+    assert [package for package in PACKAGES if set(owners.get(package, [])) != {"firstfault"}] == []
+
+
+def test_the_version_is_the_newest_in_the_changelog() -> None:
+    from importlib.metadata import version
+
+    headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert headings[0] == version("firstfault")
