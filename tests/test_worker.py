@@ -28,7 +28,7 @@ NAME = "kafka:t"
 def work(
     data: Path, batches: list[RecordBatch], start: int = 0, idle_polls: int = 40, config: WorkerConfig = EAGER
 ) -> tuple[list[str], ListOutlet]:
-    """Run a worker over the batches from ``start`` on, resuming from its store; what it said and handed on."""
+    """Run a worker over the batches from ``start`` on, resuming from its store."""
     stop, at_end = stop_after(idle_polls)
 
     def slow_end() -> None:

@@ -1,0 +1,81 @@
+"""The other commands: settings shown, failures told in one line, help worth reading."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from service.cli import app, main
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def firstfault(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the command in this process; gives exit status, standard output, standard error."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["firstfault", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    return run
+
+
+def test_config_show_prints_toml_with_every_table(firstfault: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIRSTFAULT_KAFKA", "broker:1")
+    status, out, _ = firstfault("config", "show")
+    assert status == 0
+    assert tomllib.loads(out)["kafka"]["bootstrap"] == ["broker:1"]
+
+
+def test_a_wrong_setting_exits_2_with_one_line_that_names_it(firstfault: Run, tmp_path: Path) -> None:
+    path = tmp_path / "f.toml"
+    path.write_text("[worker]\njudge_evry_s = 1\n")
+    for command in (["config", "show"], ["worker", "--data", tmp_path / "data"]):
+        status, out, err = firstfault(*command, "--config", path)
+        assert (status, out) == (2, "")
+        assert err.startswith("firstfault: worker.judge_evry_s: unknown key")
+        assert len(err.splitlines()) == 1
+
+
+def test_a_store_that_cannot_be_opened_exits_3(firstfault: Run, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file where a folder should be")
+    status, out, err = firstfault("worker", "--data", tmp_path / "data", "--kafka", "127.0.0.1:1")
+    assert (status, out) == (3, "")
+    assert "firstfault: " in err
+    assert "data" in err
+
+
+def test_version_names_the_release(firstfault: Run) -> None:
+    status, out, _ = firstfault("version")
+    assert status == 0
+    assert out.startswith("firstfault 0.")
+
+
+def test_drill_lists_its_scenarios(firstfault: Run) -> None:
+    status, out, _ = firstfault("drill", "--list")
+    assert status == 0
+    assert {line.split()[0] for line in out.splitlines()} >= {"healthy", "drift_param"}
+
+
+def test_an_unknown_scenario_exits_2_and_names_those_there_are(firstfault: Run) -> None:
+    status, _, err = firstfault("drill", "--scenario", "meteor")
+    assert status == 2
+    assert "drift_param" in err
+
+
+@pytest.mark.parametrize(
+    "command", [one.name or one.callback.__name__ for one in app.registered_commands if one.callback]
+)
+def test_every_command_explains_itself(firstfault: Run, command: str) -> None:
+    status, out, _ = firstfault(command, "--help")
+    assert status == 0
+    assert command == "version" or "Examples:" in out
+    assert max(len(line) for line in out.splitlines()) <= 80
