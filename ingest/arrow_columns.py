@@ -43,28 +43,29 @@ from . import arrow_values
 from .arrow_values import Texts
 from .blocks import ChecksumColumn, Flags, Floats, Ints, NumberColumn, RecordBatch, Rejected
 from .columns import select_rows
+from .json_reference import Places, rejected
 from .labels import Labels, ends_of_stretches
 
 RULE_NO_EVENT = "must be null in columns: events travel as JSON lines"
 Columns = Mapping[str, Sequence[pa.Array]]
 
 
-def batch_from_columns(table: pa.RecordBatch, defaults: Defaults, source: str, offset: int) -> RecordBatch:
-    """The rows of ``table`` as records. Never raises on valid Arrow data."""
-    return _Conversion(table, defaults, source, offset).batch()
+def batch_from_columns(table: pa.RecordBatch, defaults: Defaults, places: Places) -> RecordBatch:
+    """The rows of ``table`` as records; ``places`` says where a row came from."""
+    return _Conversion(table, defaults, places).batch()
 
 
 class _Conversion:
     """Converts one table: identities first, then each metric of the rows that stay."""
 
-    def __init__(self, table: pa.RecordBatch, defaults: Defaults, source: str, offset: int) -> None:
+    def __init__(self, table: pa.RecordBatch, defaults: Defaults, places: Places) -> None:
         self._size: int = table.num_rows
         self._columns = _by_name(table)
         self._defaults = defaults
-        self._place = (source, offset)
+        self._places = places
         self._good_N = np.ones(self._size, np.bool_)
         self._row_faults: dict[int, Rejection] = {}
-        self._faults: list[Rejection] = []
+        self._faults: list[tuple[int, Rejection]] = []
         self._numbers: dict[str, NumberColumn] = {}
         self._checksums: dict[str, ChecksumColumn] = {}
         self._texts: dict[str, Ints] = {}
@@ -96,18 +97,15 @@ class _Conversion:
         return _tidy(select_rows(batch, self._good_N), self._texts, self._spelled, self._good_N)
 
     def _rejected(self) -> tuple[Rejected, ...]:
-        rows = [self._row_faults[at] for at in sorted(self._row_faults)]
-        return tuple(
-            Rejected(why.field, why.rule, why.value, why.is_whole, *self._place)
-            for why in [*rows, *self._faults]
-        )
+        found = [(at, self._row_faults[at]) for at in sorted(self._row_faults)] + self._faults
+        return tuple(rejected(why, *self._places.of(at), b"") for at, why in found)
 
     def _mark(self, field: str, rule: str, bad_N: Flags, array: pa.Array | None) -> None:
         """Reject the rows ``bad_N``; all of them at once if the column cannot hold a good value."""
         bad_N = bad_N & self._good_N
         rows = np.flatnonzero(bad_N).tolist()
         if array is None and rows:
-            self._faults.append(Rejection(field, rule, f"no such column in {len(rows)} rows"))
+            self._faults.append((rows[0], Rejection(field, rule, f"no such column in {len(rows)} rows")))
         for at in rows if array is not None else ():
             self._row_faults[at] = Rejection(field, rule, _shown(array, at))
         self._good_N &= ~bad_N
@@ -183,7 +181,8 @@ class _Conversion:
             if not taken_N.any():
                 continue
             if not is_metric_name(name):
-                self._faults.append(Rejection(describe(name)[1:-1], RULE_NAME, "", is_whole=False))
+                why = Rejection(describe(name)[1:-1], RULE_NAME, "a column", is_whole=False)
+                self._faults.append((int(np.argmax(taken_N)), why))
             elif is_checksum(name):
                 self._add_checksums(name, array, taken_N)
             elif arrow_values.is_numeric(array.type):
@@ -198,9 +197,10 @@ class _Conversion:
         """Count bad values one by one, or as one where no value of such a column can be good."""
         rows = np.flatnonzero(bad_N).tolist()
         if rows and not (arrow_values.is_numeric(array.type) or arrow_values.is_text(array.type)):
-            self._faults.append(Rejection(field, rule, f"{len(rows)} of {array.type}"[:200], is_whole=False))
+            shown = f"{len(rows)} of {array.type}"[:200]
+            self._faults.append((rows[0], Rejection(field, rule, shown, is_whole=False)))
             return
-        self._faults.extend(Rejection(field, rule, _shown(array, at), is_whole=False) for at in rows)
+        self._faults.extend((at, Rejection(field, rule, _shown(array, at), is_whole=False)) for at in rows)
 
     def _add_numbers(self, name: str, values_N: Floats, taken_N: Flags) -> None:
         had = self._numbers.get(name)

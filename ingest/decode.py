@@ -6,11 +6,14 @@ what is not understood is in the batch's ``rejected``, and everything else is ke
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from itertools import groupby
 
 from firstfault.wire import Defaults, Rejection
 
+from .arrow_frames import CONTINUATION
 from .blocks import RecordBatch
 from .columns import MAX_CELLS, BatchBuilder, concatenate
 from .json_fast import FastDecoder
@@ -19,9 +22,16 @@ from .json_reference import FilePlaces, LineLimits, MessagePlaces, Places, Refer
 __all__ = ["DecodeConfig", "Decoder", "Defaults", "RawMessage"]
 
 ARROW_CONTENT_TYPE = "application/vnd.apache.arrow.stream"
-_ARROW_START = b"\xff\xff\xff\xff"  # the continuation marker of every Arrow message since 0.15
 RULE_EMPTY = "must not be empty"
 ALL_REQUIRED = Defaults()
+
+
+class _Form(Enum):
+    """How a message is to be read."""
+
+    LINES = "lines"
+    ARROW = "arrow"
+    REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +60,8 @@ class DecodeConfig:
     """Rows times distinct metrics of one batch: 300 MB as columns. Reached only by made-up names."""
     max_decompressed_bytes: int = 256 << 20
     """Sum of the bodies of a compressed Arrow message once unpacked."""
+    max_batch_bytes: int = 1 << 30
+    """One batch of a compressed Arrow file once unpacked: 1 GiB; writers cut at far less."""
     piece_bytes: int = 1 << 20
     """Lines tried at once by the columnar reader: 1 MiB hides its fixed cost of a millisecond."""
     fallback_bytes: int = 1 << 16
@@ -83,15 +95,16 @@ class Decoder:
         A `Rejected` carries the source and offset of its message. Never raises on any bytes.
         """
         parts: list[RecordBatch] = []
-        waiting: list[RawMessage] = []
-        for message in messages:
-            if not self._is_special(message):
-                waiting.append(message)
-                continue
-            parts.extend(self._decode_joined(waiting))
-            waiting = []
-            parts.append(self._decode_special(message))
-        parts.extend(self._decode_joined(waiting))
+        for form, group in groupby(messages, self._form):
+            match form:
+                case _Form.LINES:
+                    parts.extend(self._decode_joined(list(group)))
+                case _Form.ARROW:
+                    from .arrow_stream import batch_from_arrow_messages
+
+                    parts.append(batch_from_arrow_messages(list(group), self._config, self._defaults))
+                case _Form.REFUSED:
+                    parts.append(self._refuse(group))
         return concatenate(parts, self._config.max_cells)
 
     def decode_lines(self, data: bytes, source: str, first_offset: int) -> RecordBatch:
@@ -105,37 +118,30 @@ class Decoder:
             list(self._decode_data(data, FilePlaces(source, first_offset))), self._config.max_cells
         )
 
-    def _is_special(self, message: RawMessage) -> bool:
+    def _form(self, message: RawMessage) -> _Form:
         value = message.value
-        return (
-            value.isspace()
-            or not 0 < len(value) <= self._config.max_message_bytes
-            or value.startswith(_ARROW_START)
-            or (message.content_type is not None and _media_type(message.content_type) == ARROW_CONTENT_TYPE)
+        if not 0 < len(value) <= self._config.max_message_bytes or value.isspace():
+            return _Form.REFUSED
+        if value.startswith(CONTINUATION):
+            return _Form.ARROW
+        is_declared = (
+            message.content_type is not None and _media_type(message.content_type) == ARROW_CONTENT_TYPE
         )
+        return _Form.ARROW if is_declared else _Form.LINES
 
-    def _decode_special(self, message: RawMessage) -> RecordBatch:
-        """A message that is not JSON lines: Arrow, empty, or too large."""
-        if not message.value or message.value.isspace():
-            why = Rejection("message", RULE_EMPTY, f"{len(message.value)} bytes")
-        elif len(message.value) > self._config.max_message_bytes:
-            rule = f"must be at most {self._config.max_message_bytes} bytes"
-            why = Rejection("message", rule, f"{len(message.value)} bytes")
-        else:
-            from .arrow_stream import batch_from_arrow
-
-            return batch_from_arrow(
-                message.value, self._config, self._defaults, message.source, message.offset
-            )
+    def _refuse(self, messages: Iterable[RawMessage]) -> RecordBatch:
         builder = BatchBuilder()
-        kept = message.value[: self._config.max_line_bytes]
-        builder.reject(rejected(why, message.source, message.offset, kept))
+        for message in messages:
+            size = len(message.value)
+            is_large = size > self._config.max_message_bytes
+            rule = f"must be at most {self._config.max_message_bytes} bytes" if is_large else RULE_EMPTY
+            kept = message.value[: self._config.max_line_bytes]
+            why = Rejection("message", rule, f"{size} bytes")
+            builder.reject(rejected(why, message.source, message.offset, kept))
         return builder.build()
 
     def _decode_joined(self, messages: Sequence[RawMessage]) -> Iterator[RecordBatch]:
         """JSON messages joined as lines, so that one pass serves all of a poll."""
-        if not messages:
-            return
         values = [message.value for message in messages]
         if any(value.endswith(b"\n") for value in values):
             values = [value.rstrip(b"\r\n") for value in values]  # else blank lines would cost the fast path

@@ -22,7 +22,7 @@ from firstfault.wire_values import NONFINITE_TEXT
 
 from .blocks import RecordBatch
 from .columns import BatchBuilder, concatenate
-from .json_reference import LineLimits, Places, ReferenceDecoder
+from .json_reference import FilePlaces, LineLimits, Places, ReferenceDecoder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,6 +35,7 @@ _QUOTED = tuple(
     for gap in (b":", b": ")
     for end in (b",", b"}")
 )
+_NOWHERE = FilePlaces("", 0)  # what is rejected here is read again by the reference
 _NONFINITE_WORDS = ("NaN", "Infinity")
 
 
@@ -145,7 +146,7 @@ class FastDecoder:
         parts = table.combine_chunks().to_batches()
         if len(parts) != 1 or parts[0].num_rows != lines:
             return None
-        batch = batch_from_columns(parts[0], self._defaults, "", -1)
+        batch = batch_from_columns(parts[0], self._defaults, _NOWHERE)
         if batch.rejected or (is_quoted and (_names_nonfinite(batch.runs) or _labels_nonfinite(parts[0]))):
             return None
         return batch
