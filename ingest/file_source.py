@@ -1,32 +1,30 @@
-"""Log files as a source: the records of one job's files, in one order, through the same `poll`."""
+"""Log files as a source: the records of one job's files, in one order, through the same `poll`.
+
+Files are recognised by their bytes. Several files are merged by iteration, a file that is sorted by
+rank is put into the order of iterations, and restarts of files that do not number their attempts
+are recognised by a counter that goes back. What was understood is in `FileSource.notes`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO
 
 from .blocks import RecordBatch
-from .jobs import Job
+from .errors import UnreadableInput
+from .file_hints import has_disorder
+from .file_reader import FileConfig, FileNotes, FileReader
+from .file_stream import StreamConfig, ordered_records
+from .follow import FollowedFile
+from .jobs import STANDARD_INPUT, Job, JobFile
+from .merge import merge
 
+__all__ = ["FileConfig", "FileNotes", "FileSource", "Progress", "StreamConfig"]
 
-@dataclass(frozen=True, slots=True)
-class FileNotes:
-    """What was understood of one file.
-
-    ``counter`` names the column used as iteration (``row number`` when there is none), ``metrics``
-    the metrics found so far, ``padding`` the rows whose metrics are all nan and hence not reported,
-    ``remarks`` sentences for a person.
-    """
-
-    path: str
-    format: str
-    rows: int = 0
-    rejected: int = 0
-    padding: int = 0
-    counter: str = "iteration"
-    metrics: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = ()
+_COPY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,34 +36,140 @@ class Progress:
 
 
 class FileSource:
-    """The files of one `Job` as a `Source`."""
+    """The files of one `Job` as a `Source`.
 
-    def __init__(self, job: Job, *, follow: bool = False, stdin: BinaryIO | None = None) -> None:
-        raise NotImplementedError
+    With ``follow`` plain text files are read as they grow, in the order lines come, without end.
+    Standard input is put into a temporary file first, so that it can be sorted too; when followed
+    it is read as it comes.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        *,
+        follow: bool = False,
+        stdin: BinaryIO | None = None,
+        config: FileConfig | None = None,
+        stream: StreamConfig | None = None,
+    ) -> None:
+        self._job = job
+        self._config = config or FileConfig()
+        self._stream = stream or StreamConfig()
+        self._stdin = stdin
+        self._spooled: list[Path] = []
+        self._readers: list[FileReader] = []
+        self._failed: list[UnreadableInput] = []
+        self._is_exhausted = False
+        self._rows = 0
+        self._followed = [
+            FollowedFile(file, job.run, self._config, stdin if file.path == STANDARD_INPUT else None)
+            for file in job.files
+            if follow
+        ]
+        self._records = iter(()) if follow else self._merged()
 
     def poll(self, timeout_s: float) -> list[RecordBatch]:
-        """The next batches, merged by iteration over the files of the job."""
-        raise NotImplementedError
+        """The next batches, merged by iteration over the files of the job; empty at the end.
+
+        Raises:
+            UnreadableInput: none of the files holds a record, or one is damaged.
+        """
+        if self._followed:
+            return self._poll_followed(timeout_s)
+        if self._is_exhausted:
+            return []
+        batch = next(self._records, None)
+        if batch is not None:
+            self._rows += len(batch) + len(batch.events)
+            return [batch]
+        self._is_exhausted = True
+        self.close()
+        if not self._rows:
+            raise self._why_empty()
+        return []
 
     def position(self) -> Mapping[str, int]:
         """Per file the bytes read so far."""
-        raise NotImplementedError
+        if self._followed:
+            return {each.notes.path: each.offset for each in self._followed}
+        return {reader.notes.path: reader.read_bytes for reader in self._readers}
 
     @property
     def is_exhausted(self) -> bool:
         """Whether all files are read to their ends; never, when following."""
-        raise NotImplementedError
+        return self._is_exhausted
 
     @property
     def progress(self) -> Progress:
-        """How far reading has come."""
-        raise NotImplementedError
+        """How far reading has come; sorting reads a file to its end before it hands on its first record."""
+        if self._followed:
+            return Progress(sum(each.offset for each in self._followed), None)
+        total = sum(reader.size_bytes for reader in self._readers)
+        read = total if self._is_exhausted else sum(reader.read_bytes for reader in self._readers)
+        return Progress(read, total)
 
     @property
     def notes(self) -> tuple[FileNotes, ...]:
         """What was understood of each file, so far."""
-        raise NotImplementedError
+        if self._followed:
+            return tuple(each.notes for each in self._followed)
+        return tuple(reader.notes for reader in self._readers)
 
     def close(self) -> None:
         """Let go of the files; safe to call twice."""
-        raise NotImplementedError
+        for each in self._followed:
+            each.close()
+        if isinstance(self._records, Iterator) and hasattr(self._records, "close"):
+            self._records.close()
+        for path in self._spooled:
+            path.unlink(missing_ok=True)
+        self._spooled.clear()
+
+    def _merged(self) -> Iterator[RecordBatch]:
+        self._readers = [
+            FileReader(file, self._path(file), self._job.run, self._config) for file in self._job.files
+        ]
+        yield from merge([self._file_records(reader) for reader in self._readers])
+
+    def _file_records(self, reader: FileReader) -> Iterator[RecordBatch]:
+        """One file's records; of several files one that cannot be read is remarked, the others are judged."""
+        try:
+            yield from ordered_records(
+                reader, lambda: has_disorder(reader, self._stream.lateness_iterations), self._stream
+            )
+        except UnreadableInput as error:
+            if len(self._job.files) == 1 and reader.notes.rows:
+                raise
+            self._failed.append(error)
+            reader.remark(f"not read: {error}")
+
+    def _path(self, file: JobFile) -> Path:
+        if file.path != STANDARD_INPUT:
+            return Path(file.path)
+        return self._spool()
+
+    def _spool(self) -> Path:
+        """Standard input as a temporary file, deleted on `close`."""
+        source = self._stdin
+        if source is None:
+            raise UnreadableInput("-: standard input is not open")
+        with tempfile.NamedTemporaryFile(prefix="firstfault-stdin-", delete=False) as file:
+            path = Path(file.name)
+            self._spooled.append(path)
+            while chunk := source.read(_COPY_BYTES):
+                file.write(chunk)
+        return path
+
+    def _poll_followed(self, timeout_s: float) -> list[RecordBatch]:
+        share_s = timeout_s / len(self._followed)
+        batches = [batch for each in self._followed for batch in each.poll(share_s)]
+        return [batch for batch in batches if len(batch) or batch.events or batch.rejected]
+
+    def _why_empty(self) -> UnreadableInput:
+        if self._failed:
+            return self._failed[0]
+        names = ", ".join(file.path for file in self._job.files[:3])
+        rejected = sum(reader.notes.rejected for reader in self._readers)
+        if sum(reader.notes.padding for reader in self._readers):
+            return UnreadableInput(f"{names}: must hold records, but every row is padding (all values nan)")
+        return UnreadableInput(f"{names}: must hold records, but all {rejected} lines in it were rejected")

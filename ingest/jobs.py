@@ -215,7 +215,7 @@ def _short_name(group: list[_Named]) -> str:
     # What is left of the pattern when the rank goes: "job-" names the job "job"; nothing left, the folder.
     left = re.sub(
         r"[-_.=]*\0[-_.=]*",
-        lambda match: "-" if 0 < match.start() and match.end() < len(match.string) else "",
+        lambda match: "-" if match.start() > 0 and match.end() < len(match.string) else "",
         first.pattern,
     )
     return left or first.path.absolute().parent.name or "run"

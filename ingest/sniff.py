@@ -74,7 +74,7 @@ def sniff(head: bytes, name: str) -> Format:
     # One stray control byte in a text file is damage; more than one in a hundred is no text.
     if len(_CONTROL.findall(head)) * 100 > len(head):
         raise UnreadableInput(
-            f"{name}: must be JSON lines, a table, Arrow or Parquet, but it holds binary data in no such format"
+            f"{name}: must be JSON lines, a table, Arrow or Parquet, but it is binary data in no such format"
         )
     find_dialect(head, name)
     return Format.TABLE
@@ -109,7 +109,8 @@ def find_dialect(head: bytes, name: str) -> Dialect:
         raise UnreadableInput(f"{name}: must hold records, but the table has a header and no row")
     if not any(len(_cells(line, delimiter)) == len(names) for line in lines[1:]):
         raise UnreadableInput(
-            f"{name}: rows of a table must have as many cells as its header ({len(names)}), got {lines[1][:60]!r}"
+            f"{name}: rows of a table must have as many cells as its header ({len(names)}),"
+            f" got {lines[1][:60]!r}"
         )
     return Dialect(delimiter, names)
 

@@ -1,0 +1,136 @@
+"""A growing text file read as it grows, like ``tail -f``; also standard input as it comes."""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+from .attempts import AttemptAssigner, AttemptConfig
+from .blocks import RecordBatch
+from .errors import UnreadableInput
+from .file_reader import FileConfig, FileNotes, FileReader
+from .jobs import STANDARD_INPUT, JobFile
+from .sniff import HEAD_BYTES, Packing, packing_of
+from .text_pieces import last_line_end
+
+_POLL_S = 0.1
+"""Between two looks at a file that did not grow: well below what a person notices."""
+_READ_BYTES = 1 << 20
+_HEAD_LINES = 2
+"""Lines that a new file must have before its format is told: a header and a row."""
+
+
+class FollowedFile:
+    """One file (or standard input) that is still being written.
+
+    Only complete lines are read. A file that shrinks was begun anew, one that was replaced under its
+    name (rotated) is read on from the new file's beginning; both are remarked.
+    """
+
+    def __init__(self, file: JobFile, run: str, config: FileConfig, stdin: BinaryIO | None = None) -> None:
+        self._file, self._run, self._config = file, run, config
+        self._stdin = stdin
+        self._stream: BinaryIO | None = None
+        self._reader = FileReader(file, Path(file.path), run, config)
+        self._decode: Callable[[bytes], RecordBatch] | None = None
+        self._assigner: AttemptAssigner | None = None
+        self._carry = b""
+        self.offset = 0
+        """Bytes of complete lines that were read so far, over all files of that name."""
+
+    @property
+    def notes(self) -> FileNotes:
+        """What was understood so far."""
+        return self._reader.notes
+
+    def poll(self, timeout_s: float) -> list[RecordBatch]:
+        """The records of the lines that are new, waiting at most ``timeout_s`` for some.
+
+        Raises:
+            UnreadableInput: the file holds no text in a format that is read.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            batches = self._take(self._read(deadline))
+            if batches or time.monotonic() >= deadline:
+                return batches
+            if self._file.path != STANDARD_INPUT:
+                time.sleep(min(_POLL_S, max(deadline - time.monotonic(), 0)))
+
+    def close(self) -> None:
+        """Let go of the file; safe to call twice."""
+        if self._stream is not None:
+            self._stream.close()
+
+    def _read(self, deadline: float) -> bytes:
+        if self._file.path == STANDARD_INPUT:
+            return self._read_stdin(deadline)
+        path = Path(self._file.path)
+        if self._stream is None or self._is_replaced(path):
+            try:
+                self._stream = path.open("rb")
+            except FileNotFoundError:  # between two files of a rotation
+                return b""
+            except OSError as error:
+                raise UnreadableInput(f"{path}: {error.strerror}") from error
+        return self._stream.read(_READ_BYTES)
+
+    def _read_stdin(self, deadline: float) -> bytes:
+        if self._stdin is None:
+            raise UnreadableInput("-: standard input is not open")
+        try:
+            descriptor = self._stdin.fileno()
+        except (OSError, io.UnsupportedOperation):  # not a file of the system: read what it has
+            return self._stdin.read(_READ_BYTES)
+        ready, _, _ = select.select([descriptor], [], [], max(deadline - time.monotonic(), 0))
+        return os.read(descriptor, _READ_BYTES) if ready else b""
+
+    def _is_replaced(self, path: Path) -> bool:
+        """Whether the name now stands for a file whose beginning was not read; then starts anew."""
+        assert self._stream is not None
+        here = os.fstat(self._stream.fileno())
+        try:
+            there = path.stat()
+        except OSError:
+            return False
+        is_other = (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino)
+        if is_other and self._stream.tell() < here.st_size:
+            return False  # the rest of the old file first
+        if not is_other and there.st_size >= self._stream.tell():
+            return False
+        self._stream.close()
+        self._carry, self._decode = b"", None
+        self._reader.remark("was replaced by a new file" if is_other else "was cut and begun anew")
+        return True
+
+    def _take(self, data: bytes) -> list[RecordBatch]:
+        data = self._carry + data
+        end = last_line_end(data)
+        if self._decode is None and data:
+            if packing_of(data) is not Packing.PLAIN:
+                raise UnreadableInput(f"{self._file.path}: only plain text can be followed, this is packed")
+            if data.count(b"\n") < _HEAD_LINES and not data.startswith(b"{") and len(data) < HEAD_BYTES:
+                self._carry = data
+                return []
+        self._carry = data[end:]
+        if not end:
+            return []
+        self.offset += end
+        if self._decode is None:
+            self._decode = self._start(data[:end])
+        batch = self._decode(data[:end])
+        self._reader.note(batch)
+        if self._assigner is not None and not self._reader.says_attempt:
+            batch = self._assigner.assign(batch)
+        return [batch] if len(batch) or batch.events or batch.rejected else []
+
+    def _start(self, head: bytes) -> Callable[[bytes], RecordBatch]:
+        decode = self._reader.begin(head)
+        if self._assigner is None:
+            self._assigner = AttemptAssigner(AttemptConfig(far_only=self._reader.is_wire))
+        return decode

@@ -1,0 +1,231 @@
+"""Text tables (CSV, TSV, semicolons) become records, a piece of the file at a time.
+
+Axes: L records of the text of one piece.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from firstfault.wire import Defaults
+from firstfault.wire_values import describe
+
+from .blocks import Flags, RecordBatch, Rejected
+from .columns import concatenate
+from .errors import UnreadableInput
+from .sniff import Dialect
+from .table_header import Header, is_header_row, read_header
+from .table_lines import Lines, cut_lines, rows_of
+from .table_rows import TableRows
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableConfig:
+    """What a table may ask of us."""
+
+    max_columns: int = 4096
+    """Cells of one row; wider tables are matrices, not logs, and cost memory a column."""
+    sample_rows: int = 1000
+    """Rows at the head that decide what a column means."""
+    max_rejected_raw_bytes: int = 1024
+    """Bytes of a bad line that are kept to show it."""
+
+
+class TableReader:
+    """Reads the rows of one table in order; what a column means is decided once, at its head.
+
+    A header line in the middle (a restarted run appends to its log) is taken as such. A row with
+    more or fewer cells than the header is rejected, since it cannot be known which is missing.
+    """
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        head: bytes,
+        defaults: Defaults,
+        source: str,
+        config: TableConfig | None = None,
+    ) -> None:
+        self._config = config or TableConfig()
+        self._dialect = dialect
+        self._defaults = defaults
+        self._source = source
+        self._next_line = 0
+        self._has_begun = False
+        if len(dialect.names) > self._config.max_columns:
+            raise UnreadableInput(
+                f"{source}: a table must have at most {self._config.max_columns} columns,"
+                f" got {len(dialect.names)}"
+            )
+        header = self._read_header(dialect.names, head)
+        if not header.holds_numbers:
+            raise UnreadableInput(
+                f"{source}: a table must have a column of numbers besides its counter, got none"
+            )
+        self._rows = TableRows(header, defaults, source)
+
+    @property
+    def header(self) -> Header:
+        """What the columns mean, at this place of the file."""
+        return self._rows.header
+
+    @property
+    def padding(self) -> int:
+        """Rows not reported: their metrics, at least two and one a time, counter or rate, are all nan."""
+        return self._rows.padding
+
+    def decode(self, data: bytes) -> RecordBatch:
+        """The records of the next whole lines of the file."""
+        data = data.replace(b"\r\n", b"\n") if b"\r" in data else data
+        lines = cut_lines(data, self._dialect.delimiter)
+        batches: list[RecordBatch] = []
+        start = 0
+        for at, cells in self._headers_within(lines):
+            batches.append(self._decode_lines(_part(lines, start, at)))
+            if tuple(cells) != self.header.names:
+                self._change_header(cells, lines, at)
+            start = at + 1
+        batches.append(self._decode_lines(_part(lines, start, len(lines.start_L))))
+        self._next_line += lines.physical_lines
+        return batches[0] if len(batches) == 1 else concatenate(batches)
+
+    def _read_header(self, names: tuple[str, ...], head: bytes) -> Header:
+        lines = cut_lines(head.replace(b"\r\n", b"\n"), self._dialect.delimiter)
+        fits = np.flatnonzero(lines.cells_L == len(names))[: self._config.sample_rows + 1]
+        rows = rows_of([lines.raw(int(at)) for at in fits], self._dialect.delimiter)
+        sample = [row for row in rows if tuple(cell.strip() for cell in row) != names]
+        return read_header(names, sample)
+
+    def _change_header(self, cells: list[str], lines: Lines, at: int) -> None:
+        sample = _part(lines, at + 1, min(at + 1 + self._config.sample_rows, len(lines.start_L)))
+        head = b"".join(sample.raw(row) + b"\n" for row in range(len(sample.start_L)))
+        self._rows.change_header(self._read_header(tuple(cells), head))
+
+    def _headers_within(self, lines: Lines) -> list[tuple[int, list[str]]]:
+        """Where header lines stand in a piece: the first line of the table, and repetitions of it."""
+        suspects = _lines_holding(lines, max(self._search_names(), key=len).encode())
+        rows = rows_of([lines.raw(at) for at in suspects], self._dialect.delimiter)
+        found = {
+            at: cells
+            for at, row in zip(suspects, rows, strict=True)
+            if is_header_row(cells := [cell.strip() for cell in row], self.header)
+        }
+        if not self._has_begun:
+            first = _first_row(lines)
+            if first is not None:
+                self._has_begun = True
+                found[first] = list(self.header.names)
+        return sorted(found.items())
+
+    def _search_names(self) -> tuple[str, ...]:
+        """A header is looked for by the name of its counter, or by its longest name."""
+        header = self.header
+        return header.names if header.iteration is None else (header.names[header.iteration],)
+
+    def _decode_lines(self, lines: Lines) -> RecordBatch:
+        width = len(self.header.names)
+        fits_L = lines.cells_L == width
+        rejected: list[Rejected] = []
+        for at in np.flatnonzero(~fits_L):
+            raw = lines.raw(int(at))
+            if not raw.strip() or raw.startswith(b"#"):
+                continue
+            if self._has_only_empty_rest(raw, width):
+                fits_L[at] = True
+                continue
+            rejected.append(
+                self._bad_line(raw, f"must have {width} cells, as the header", int(lines.number_L[at]))
+            )
+        fits_L &= ~_comments(lines)
+        return self._rows.decode(
+            self._parse(lines, fits_L), lines.number_L[fits_L] + self._next_line, rejected
+        )
+
+    def _has_only_empty_rest(self, raw: bytes, width: int) -> bool:
+        row = next(iter(rows_of([raw], self._dialect.delimiter)), [])
+        return len(row) > width and not any(cell.strip() for cell in row[width:])
+
+    def _parse(self, lines: Lines, fits_L: Flags) -> pl.DataFrame:
+        """The cells of the fitting records as text, null where empty."""
+        import polars as pl
+
+        names = [str(at) for at in range(len(self.header.names))]
+        expected = int(fits_L.sum())
+        schema = dict.fromkeys(names, pl.String())
+        if not expected:
+            return pl.DataFrame(schema=schema)
+        text = lines.only(fits_L)
+        try:
+            frame = pl.read_csv(
+                text,
+                has_header=False,
+                schema=schema,
+                separator=self._dialect.delimiter,
+                infer_schema=False,
+                encoding="utf8-lossy",
+                truncate_ragged_lines=True,
+                null_values=[""],
+            )
+        except pl.exceptions.PolarsError:
+            frame = pl.DataFrame(schema=schema)
+        if frame.height != expected:  # quotes that polars pairs in another way than we do
+            frame = self._parse_slowly(lines, fits_L, schema)
+        if b" " in text or b"\t" in text:
+            frame = frame.with_columns(pl.all().str.strip_chars().replace("", None))
+        return frame
+
+    def _parse_slowly(self, lines: Lines, fits_L: Flags, schema: dict[str, pl.String]) -> pl.DataFrame:
+        import polars as pl
+
+        width = len(schema)
+        rows = rows_of([lines.raw(int(at)) for at in np.flatnonzero(fits_L)], self._dialect.delimiter)
+        padded = [[cell or None for cell in row[:width]] + [None] * (width - len(row)) for row in rows]
+        return pl.DataFrame(padded, schema=schema, orient="row")
+
+    def _bad_line(self, raw: bytes, rule: str, number: int) -> Rejected:
+        kept = raw[: self._config.max_rejected_raw_bytes]
+        text = kept.decode("utf-8", "replace")
+        return Rejected("line", rule, describe(text), True, self._source, self._next_line + number, kept)
+
+
+def _part(lines: Lines, start: int, stop: int) -> Lines:
+    if start == 0 and stop == len(lines.start_L):
+        return lines
+    part = slice(start, stop)
+    return Lines(
+        lines.data, lines.start_L[part], lines.stop_L[part], lines.cells_L[part], lines.number_L[part], 0
+    )
+
+
+def _comments(lines: Lines) -> Flags:
+    bytes_N = np.frombuffer(lines.data, np.uint8)
+    inside_L = lines.start_L < lines.stop_L
+    first_L = bytes_N[np.minimum(lines.start_L, len(bytes_N) - 1)] if len(bytes_N) else np.empty(0, np.uint8)
+    comments_L: Flags = inside_L & (first_L == ord("#"))
+    return comments_L
+
+
+def _first_row(lines: Lines) -> int | None:
+    """The first line that is neither blank nor a comment."""
+    for at in range(len(lines.start_L)):
+        raw = lines.raw(at).strip()
+        if raw and not raw.startswith(b"#"):
+            return at
+    return None
+
+
+def _lines_holding(lines: Lines, name: bytes) -> list[int]:
+    """Records that hold ``name``, by a search of the bytes; at most a thousand."""
+    found: list[int] = []
+    at = lines.data.find(name)
+    while at >= 0 and len(found) < 1000:
+        line = int(np.searchsorted(lines.start_L, at, side="right")) - 1
+        found.append(line)
+        at = lines.data.find(name, int(lines.stop_L[line]))
+    return found

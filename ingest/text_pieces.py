@@ -1,0 +1,51 @@
+"""Cut a stream of bytes into pieces that end on the border of a line (of a table: of a row)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+MAX_CARRY_BYTES = 8 << 20
+"""A line that is not over after 8 MiB is no record: what came of it is handed on to be rejected, and the
+rest of it is skipped, so that a file without line ends does not fill the memory."""
+
+
+def last_line_end(data: bytes) -> int:
+    """Where the last complete line of ``data`` ends (behind its newline); 0 if none does."""
+    return data.rfind(b"\n") + 1
+
+
+def whole_lines(
+    chunks: Iterator[bytes], piece_bytes: int, end_of: Callable[[bytes], int] = last_line_end
+) -> Iterator[bytes]:
+    """Pieces of at least ``piece_bytes`` (but the last) that end on a border as found by ``end_of``.
+
+    >>> list(whole_lines(iter([b"a\\nb", b"c\\nd"]), 1))
+    [b'a\\n', b'bc\\n', b'd']
+    """
+    carry = b""
+    waiting: list[bytes] = []
+    waiting_bytes = 0
+    is_skipping = False
+    for chunk in chunks:
+        if is_skipping:
+            border = chunk.find(b"\n")
+            if border < 0:
+                continue
+            # The newline ends the line whose beginning was handed on.
+            chunk, is_skipping = chunk[border + 1 :], False  # noqa: PLW2901  # the rest of the same chunk
+        waiting.append(chunk)
+        waiting_bytes += len(chunk)
+        if waiting_bytes < piece_bytes:
+            continue
+        data = carry + b"".join(waiting)
+        waiting, waiting_bytes = [], 0
+        end = end_of(data)
+        if end:
+            yield data[:end]
+        carry = data[end:]
+        if len(carry) > MAX_CARRY_BYTES:
+            yield carry + b"\n"
+            carry, is_skipping = b"", True
+    rest = carry + b"".join(waiting)
+    if rest:
+        yield rest
