@@ -13,6 +13,7 @@ from firstfault.telemetry import EventKind, Phase
 from .case import Case
 from .device_record import Record, device_record
 from .evidence import LABEL_OF, Certainty
+from .facts import AttemptFacts
 from .incident import Cause, CauseKind
 from .precedence import Family
 
@@ -21,8 +22,6 @@ START_ITERATIONS = 100
 ONE_RANK_LIMIT = 0.6
 """Highest confidence in hardware when one rank was first and its peers were clean, and nothing else
 speaks against the device: in 21 production warnings of the best published system 3 were false."""
-FP16_LIMIT = 65504.0
-"""Greatest finite half: what came within a tenth of it before the NaN has overflowed."""
 
 
 def rank_causes(case: Case) -> tuple[Cause, ...]:
@@ -202,18 +201,16 @@ def _numeric_overflow(case: Case) -> Judged:
         return (0.6, ["steps are skipped again and again and the loss scale does not recover"])
     if case.family is not Family.NONFINITE or case.is_bad("nonfinite_input"):
         return _NOTHING
-    largest = root.detail.get("last_finite_absmax")
-    precision = str(case.facts.run_start.get("precision", "")).lower()
-    if (
-        isinstance(largest, int | float)
-        and largest >= FP16_LIMIT / 10
-        and "16" in precision
-        and "bf" not in precision
-    ):
-        return (0.6, [f"the last finite value was {largest:.4g}, near the greatest half {FP16_LIMIT:.0f}"])
-    if root.statistic == float("inf"):
-        return (0.35, ["the first bad value was infinite, not NaN"])
-    return _NOTHING
+    if root.detail.get("value") != "Infinity":
+        return _NOTHING
+    if "16" in _precision(case.facts) and "bf" not in _precision(case.facts):
+        return (0.5, ["the first bad value was infinite, not NaN, and half precision ends at 65504"])
+    return (0.35, ["the first bad value was infinite, not NaN"])
+
+
+def _precision(facts: AttemptFacts) -> str:
+    """The precision that the run_start event gave, in lower case; empty without one."""
+    return str(facts.run_start.get("precision", "")).lower()
 
 
 def _software(case: Case) -> Judged:

@@ -15,13 +15,14 @@ import numpy as np
 
 from firstfault.mesh import Layout
 from firstfault.telemetry import WHOLE_ITERATION, Phase
-from ingest.blocks import Flags, Ranks
+from ingest.blocks import Flags
 
-from .cause_graph import CauseGraph, Stage, phase_of, stage_of
+from .cause_graph import CauseGraph, Stage
 from .evidence import Sight
 from .incident import MAX_LISTED_RANKS
 from .rank_groups import Groups, any_in_group, groups_of
 from .roles import Role
+from .sightings import Sightings
 
 MAX_CLOSURES = 256
 """First observations inside one replica whose causes are intersected one by one. Beyond it the
@@ -75,7 +76,7 @@ def trace_nonfinite(
     says that a reduced value of the iteration just before was seen finite, ``chunks`` is the number
     of model chunks per pipeline stage.
     """
-    scene = _Scene.of(sights, ranks, layout, roles or {})
+    scene = Sightings.of(sights, ranks, layout, roles or {})
     if scene is None:
         return None
     groups = groups_of(layout, scene.ranks_R)
@@ -88,59 +89,6 @@ def trace_nonfinite(
         shared_R &= ~np.isin(groups.shard_R, groups.shard_R[clean[Stage.GATHER]])
     suspect_R = _suspects(graph, first, clean, shared_R, chunks)
     return _conclude(scene, groups, first, suspect_R, layout)
-
-
-@dataclass(frozen=True, slots=True)
-class _Scene:
-    """What was seen in the first bad iteration: one flag per stage and rank."""
-
-    iteration: int
-    microbatch: int
-    ranks_R: Ranks
-    bad: list[Flags]
-    clean: list[Flags]
-    metric: dict[Stage, str] = field(default_factory=dict)
-    phase: dict[Stage, Phase] = field(default_factory=dict)
-    bad_ranks: set[int] = field(default_factory=set)
-
-    @classmethod
-    def of(
-        cls, sights: Sequence[Sight], ranks: Collection[int], layout: Layout | None, roles: Mapping[str, Role]
-    ) -> _Scene | None:
-        hits = [sight for sight in sights if sight.bad_R.any()]
-        if not hits:
-            return None
-        at = min(sight.iteration for sight in hits)
-        # Inside an iteration the first bad microbatch speaks; later ones may already be victims.
-        within = min(sight.microbatch for sight in hits if sight.iteration == at)
-        known = [np.fromiter(ranks, dtype=np.int32), *(sight.ranks_R for sight in sights)]
-        if layout is not None:
-            known.append(np.fromiter(layout.coordinates, dtype=np.int32))
-        ranks_R = np.unique(np.concatenate(known)).astype(np.int32)
-        bad, clean = ([np.zeros(len(ranks_R), np.bool_) for _ in Stage] for _ in range(2))
-        scene = cls(at, within, ranks_R, bad, clean)
-        for sight in sorted(sights, key=lambda sight: (sight.microbatch, sight.metric)):
-            scene.bad_ranks.update(sight.ranks_R[sight.bad_R].tolist())
-            if sight.iteration == at and sight.microbatch in (within, WHOLE_ITERATION):
-                scene._see(sight, roles.get(sight.metric, Role.AS_NAMED))
-        for stage in Stage:
-            clean[stage] &= ~bad[stage]
-        return scene
-
-    def _see(self, sight: Sight, role: Role) -> None:
-        stage = stage_of(sight.metric, role)
-        at_N = np.searchsorted(self.ranks_R, sight.ranks_R)
-        bad_R, clean_R = np.zeros_like(self.bad[stage]), np.zeros_like(self.bad[stage])
-        bad_R[at_N] = sight.bad_R
-        clean_R[at_N] = sight.clean_R
-        if sight.microbatch == WHOLE_ITERATION != self.microbatch and stage < Stage.REDUCE_IN:
-            # The value of the whole iteration sums up all microbatches: the first bad one has spoken.
-            bad_R &= ~self.clean[stage]
-        if bad_R.any():
-            self.metric.setdefault(stage, sight.metric)
-            self.phase.setdefault(stage, phase_of(sight.metric, role))
-        self.bad[stage] |= bad_R
-        self.clean[stage] |= clean_R
 
 
 def _first(bad: list[Flags], explained: list[Flags]) -> list[Flags]:
@@ -224,7 +172,7 @@ def _coupled_causes(
 
 
 def _conclude(
-    scene: _Scene, groups: Groups, first: list[Flags], suspect_R: Flags, layout: Layout | None
+    scene: Sightings, groups: Groups, first: list[Flags], suspect_R: Flags, layout: Layout | None
 ) -> Origin:
     stage = next(stage for stage in Stage if first[stage].any())
     is_common = not suspect_R.any()

@@ -57,6 +57,8 @@ class Outcome(StrEnum):
     """The earlier cannot explain it: another incident."""
     SAME_RANKS = "same_ranks"
     """Follows if both name a rank in common, else apart."""
+    AFTERMATH = "aftermath"
+    """Follows if the NaN stayed, ended just before, or names a rank in common; else apart."""
     GROWTH = "growth"
     """Follows if the growth had three points or more, else leads: that is a NaN, not an explosion."""
 
@@ -64,16 +66,21 @@ class Outcome(StrEnum):
 GROWING_POINTS = 3
 """Growing points that make what ends in NaN an explosion: two can be chance beside a fault."""
 
-_F, _L, _A, _S, _G = Outcome.FOLLOWS, Outcome.LEADS, Outcome.APART, Outcome.SAME_RANKS, Outcome.GROWTH
+AFTERMATH_ITERATIONS = 50
+"""Iterations after a NaN that healed within which an explosion or a drift is its work: what a bad step
+did to the parameters shows at once, and the curve detectors need up to fifty points."""
+
+_F, _L, _A = Outcome.FOLLOWS, Outcome.LEADS, Outcome.APART
+_S, _M, _G = Outcome.SAME_RANKS, Outcome.AFTERMATH, Outcome.GROWTH
 
 # (earlier, later): (concurrent, apart)
 RULES: Mapping[tuple[Family, Family], tuple[Outcome, Outcome]] = {
-    # A NaN that stays makes everything after it meaningless.
-    (Family.NONFINITE, Family.NONFINITE): (_F, _F),
-    (Family.NONFINITE, Family.DIFFERENCE): (_F, _F),
-    (Family.NONFINITE, Family.EXPLOSION): (_F, _F),
-    (Family.NONFINITE, Family.CURVE): (_F, _F),
-    (Family.NONFINITE, Family.STALL): (_F, _F),
+    # A NaN that stays makes everything after it meaningless; one that heals explains its aftermath.
+    (Family.NONFINITE, Family.NONFINITE): (_F, _M),
+    (Family.NONFINITE, Family.DIFFERENCE): (_F, _M),
+    (Family.NONFINITE, Family.EXPLOSION): (_F, _M),
+    (Family.NONFINITE, Family.CURVE): (_F, _M),
+    (Family.NONFINITE, Family.STALL): (_F, _M),
     # Replicas that differ corrupt the shared gradient, so any loud end may follow; another rank that
     # begins to differ later has a fault of its own.
     (Family.DIFFERENCE, Family.NONFINITE): (_F, _F),
@@ -133,6 +140,8 @@ def outcome(earlier: Evidence, later: Evidence) -> Outcome:
     match ruled:
         case Outcome.SAME_RANKS:
             return Outcome.FOLLOWS if _share_rank(earlier, later) else Outcome.APART
+        case Outcome.AFTERMATH:
+            return Outcome.FOLLOWS if _is_aftermath(earlier, later) else Outcome.APART
         case Outcome.GROWTH:
             return Outcome.FOLLOWS if _growing_points(earlier, later) >= GROWING_POINTS else Outcome.LEADS
         case _:
@@ -159,6 +168,14 @@ def _is_consequence(canary: Evidence, *, of: Evidence) -> bool:
 
 def _share_rank(one: Evidence, other: Evidence) -> bool:
     return not set(one.ranks).isdisjoint(other.ranks)
+
+
+def _is_aftermath(nonfinite: Evidence, later: Evidence) -> bool:
+    if nonfinite.pattern is not Pattern.SHORT_NONFINITE:
+        return True
+    last_bad = nonfinite.detail.get("last_bad")
+    end = last_bad if isinstance(last_bad, int) else nonfinite.first_bad
+    return later.first_bad - end <= AFTERMATH_ITERATIONS or _share_rank(nonfinite, later)
 
 
 def _growing_points(explosion: Evidence, nonfinite: Evidence) -> int:
