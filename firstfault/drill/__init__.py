@@ -11,8 +11,11 @@ known. Importing it loads the standard library alone; torch is loaded when a dri
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
+from ..telemetry import Event, Record
+from ..wire import encode_event, encode_record
 from .scenarios import SCENARIOS, DrillConfig, DrillError, FaultKind, Plan, Scenario, plan
 
 __all__ = [
@@ -39,16 +42,13 @@ def drill_lines(config: DrillConfig, progress: Progress | None = None) -> Iterat
     Raises:
         DrillError: a setting is out of range, or torch is not installed.
     """
-    from .log import encode
-
     planned = plan(config)
     done = -1
-    for line in _job(planned):
-        iteration = line["iteration"]
-        if progress is not None and isinstance(iteration, int) and iteration > done:
-            done = iteration
+    for said in _job(planned):
+        if progress is not None and said.iteration > done:
+            done = said.iteration
             progress(done + 1, planned.stop)
-        yield encode(line)
+        yield encode_record(said) if isinstance(said, Record) else encode_event(said)
 
 
 def run_drill(
@@ -93,12 +93,14 @@ def default_out(config: DrillConfig, out: Path | None = None) -> Path:
     return out
 
 
-def _job(planned: Plan) -> Iterator[dict[str, object]]:
-    try:
-        import torch  # noqa: F401
-    except ImportError as missing:
-        raise DrillError("a drill trains a real model and needs torch: pip install 'firstfault[torch]'") from missing
+def _job(planned: Plan) -> Iterator[Record | Event]:
+    if find_spec("torch") is None:
+        raise DrillError("a drill trains a real model and needs torch: pip install 'firstfault[torch]'")
+    if planned.engine == "processes":
+        from .processes import run_in_processes
+
+        return run_in_processes(planned)
     from .cluster import VirtualCluster
     from .job import run_job
 
-    yield from (dict(line) for line in run_job(planned, VirtualCluster(planned.ranks)))
+    return run_job(planned, VirtualCluster(planned.ranks))

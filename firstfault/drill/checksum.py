@@ -18,21 +18,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ..telemetry import Checksum
+
 if TYPE_CHECKING:
     import torch
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-def tensor_checksum(tensor: torch.Tensor) -> str:
-    """The hash of a float32 tensor, as 16 hexadecimal digits.
+def tensor_checksum(tensor: torch.Tensor) -> Checksum:
+    """The 64-bit hash of a float32 tensor on the CPU.
 
     The tensor is read in memory order of its contiguous form; its shape is not hashed.
     """
     bits = tensor.detach().contiguous().view(-1).numpy().view(np.uint32).astype(np.uint64)
     keys, offsets = _constants(len(bits))
     total = np.array([np.sum((bits + offsets) * keys, dtype=np.uint64)])  # an array: scalars warn of wrapping
-    return f"{int(_mix(total)[0]):016x}"
+    return Checksum(_mix(total)[0])
 
 
 @lru_cache(maxsize=8)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from .corpus import VOCABULARY, Batch
+from .corpus import Batch
 from .scenarios import FaultKind, Plan
 
 # Bits of a float32: 31 sign, 30..23 exponent, 22..0 mantissa.
@@ -27,7 +27,6 @@ class Faults:
     def __init__(self, plan: Plan, rank: int) -> None:
         self._plan = plan
         self._rank = rank
-        self._rng = np.random.default_rng([plan.seed, 4])
 
     def lr_factor(self, iteration: int) -> float:
         """What the learning rate of the schedule is multiplied with."""
@@ -40,9 +39,6 @@ class Faults:
             features = batch.features_BSF.copy()
             features[1, 5:9, 0] = (np.nan, np.inf, np.nan, -np.inf)
             return Batch(tokens_BS=batch.tokens_BS, features_BSF=features)
-        if self._is(FaultKind.BAD_SHARD) and self._plan.is_struck(iteration):
-            rng = np.random.default_rng([self._plan.seed, 5, iteration, self._rank])
-            return Batch(rng.integers(0, VOCABULARY, batch.tokens_BS.shape), batch.features_BSF)
         return batch
 
     def on_activation(self, iteration: int, site: str, value: torch.Tensor) -> torch.Tensor:
@@ -51,10 +47,8 @@ class Faults:
             changed = value.clone()
             _flip(changed.data.view(-1), _place_between(value, 1.0, 2.0), _TOP_EXPONENT_BIT)
             return changed
-        if site == "layer1.mlp" and self._is(FaultKind.SCALED_MATMUL):
-            if self._plan.is_struck(iteration, self._rank):
-                return value * self._plan.scenario.magnitude
-        return value
+        is_scaled = self._is(FaultKind.SCALED_MATMUL) and self._plan.is_struck(iteration, self._rank)
+        return value * self._plan.scenario.magnitude if is_scaled and site == "layer1.mlp" else value
 
     def before_update(self, iteration: int, moment: torch.Tensor) -> None:
         """The flat first moment, just before the optimizer reads it."""

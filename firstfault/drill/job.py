@@ -6,10 +6,11 @@ The clock is synthetic (a fixed start and a seeded pace), so that the same comma
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import torch
 
+from ..telemetry import Event, EventKind, Record
 from .cluster import Cluster
 from .corpus import Corpus
 from .replica import Metrics, Replica, Snapshot
@@ -25,10 +26,8 @@ RANKS_PER_HOST = 4
 _LABELS_EVERY = 50
 """Iterations between reports of host and device: they rarely change."""
 
-Line = Mapping[str, object]
 
-
-def run_job(plan: Plan, cluster: Cluster) -> Iterator[Line]:
+def run_job(plan: Plan, cluster: Cluster) -> Iterator[Record | Event]:
     """Train, and yield the records and events of all ranks (on the first process), by iteration.
 
     In the crash scenario the first attempt ends without a word, and a second one follows from its
@@ -64,21 +63,21 @@ class _Job:
         self._number = 0
         self._is_writer = 0 in cluster.ranks_here
 
-    def attempt(self, number: int, first: int, stop: int) -> Iterator[Line]:
+    def attempt(self, number: int, first: int, stop: int) -> Iterator[Record | Event]:
         """Iterations [first, stop) as one attempt."""
         self._number = number
-        yield from self._events(first, {"event": "run_start", **_run_start(self._plan, number, first)})
+        yield from self._event(EventKind.RUN_START, first, _run_start(self._plan, number, first))
         if number:
-            yield from self._events(first, {"event": "resume", "checkpoint": _path(first - 1)})
+            yield from self._event(EventKind.RESUME, first, {"checkpoint": _path(first - 1)} if first else {})
         for iteration in range(first, stop):
-            if self._plan.fault is FaultKind.HIGH_LR and 0 < iteration == self._plan.fault_iteration:
-                lr = self._replicas[0].lr(iteration)
-                yield from self._events(iteration, {"event": "lr_change", "lr": float(f"{lr:.7g}")})
+            if self._is_lr_changed(iteration):
+                lr = float(f"{self._replicas[0].lr(iteration):.7g}")
+                yield from self._event(EventKind.LR_CHANGE, iteration, {"lr": lr})
             yield from self._iteration(iteration, iteration == first)
             if (iteration + 1) % self._plan.scenario.cadence.checkpoint == 0:
                 self._saved = [replica.save(iteration) for replica in self._replicas]
-                saved = {"event": "checkpoint", "path": _path(iteration), "complete": True}
-                yield from self._events(iteration, saved)
+                saved: dict[str, object] = {"path": _path(iteration), "complete": True}
+                yield from self._event(EventKind.CHECKPOINT, iteration, saved)
 
     def resume(self, replicas: list[Replica]) -> int:
         """Go on with new replicas from the last checkpoint: the first iteration to execute."""
@@ -88,12 +87,17 @@ class _Job:
         self._clock.wait(_RESTART_S)
         return self._saved[0].iteration + 1
 
-    def end(self) -> Iterator[Line]:
+    def end(self) -> Iterator[Record | Event]:
         """The job's last word."""
         status = "completed" if self._plan.stop == self._plan.iterations else "stopped"
-        yield from self._events(self._plan.stop - 1, {"event": "run_end", "status": status})
+        yield from self._event(EventKind.RUN_END, self._plan.stop - 1, {"status": status})
 
-    def _iteration(self, iteration: int, is_first: bool) -> Iterator[Line]:
+    def _is_lr_changed(self, iteration: int) -> bool:
+        """Whether the learning rate leaves its schedule here, or comes back to it."""
+        is_high, was_high = (self._plan.is_struck(at) for at in (iteration, iteration - 1))
+        return self._plan.fault is FaultKind.HIGH_LR and iteration > 0 and is_high != was_high
+
+    def _iteration(self, iteration: int, is_first: bool) -> Iterator[Record | Event]:
         halves = [replica.compute(iteration) for replica in self._replicas]
         reduced = self._cluster.reduce([grad_P for grad_P, _ in halves])
         metrics_here = [
@@ -103,23 +107,26 @@ class _Job:
         times = self._clock.tick(iteration, self._number)
         for rank, metrics in enumerate(self._cluster.gather(metrics_here)):
             time, step_time_s = times[rank]
-            line = self._identity(rank, iteration, time) | _ordered(metrics) | {"step_time_s": step_time_s}
+            labels: dict[str, str] = {}
             if is_first or iteration % _LABELS_EVERY == 0:
-                line |= {"host": _host(rank), "device": _device(self._plan, rank)}
-            yield line
+                labels = {"host": _host(rank), "device": _device(self._plan, rank)}
+            yield Record(
+                run=self._plan.run,
+                attempt=self._number,
+                rank=rank,
+                iteration=iteration,
+                time=time,
+                metrics=_ordered(metrics) | {"step_time_s": step_time_s},
+                labels=labels,
+            )
 
-    def _identity(self, rank: int, iteration: int, time: float) -> dict[str, object]:
-        return {
-            "run": self._plan.run,
-            "attempt": self._number,
-            "rank": rank,
-            "iteration": iteration,
-            "time": time,
-        }
-
-    def _events(self, iteration: int, fields: Line) -> Iterator[Line]:
+    def _event(self, kind: EventKind, iteration: int, fields: dict[str, object]) -> Iterator[Event]:
         if self._is_writer:
-            yield self._identity(0, iteration, round(self._clock.now_s, 3)) | fields
+            time = round(self._clock.now_s, 3)
+            run, attempt = self._plan.run, self._number
+            yield Event(
+                kind=kind, run=run, rank=0, iteration=iteration, attempt=attempt, time=time, fields=fields
+            )
 
 
 class _Clock:
@@ -145,9 +152,9 @@ class _Clock:
 _FIRST_IN_A_LINE = ("loss", "local_grad_norm", "grad_norm", "lr")
 
 
-def _ordered(metrics: Metrics) -> dict[str, object]:
+def _ordered(metrics: Metrics) -> Metrics:
     """The curves first: a person who reads the log sees them at once."""
-    return {name: metrics[name] for name in _FIRST_IN_A_LINE} | dict(metrics)
+    return {name: metrics[name] for name in _FIRST_IN_A_LINE} | metrics
 
 
 def _run_start(plan: Plan, attempt: int, first: int) -> dict[str, object]:
@@ -160,7 +167,6 @@ def _run_start(plan: Plan, attempt: int, first: int) -> dict[str, object]:
             "growth_interval": training.scale_growth_iterations,
         }
     fields: dict[str, object] = {
-        "v": 1,
         "world_size": plan.ranks,
         "mesh": [["dp", plan.ranks]],
         "sharding": "none",

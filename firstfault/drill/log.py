@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import gzip
-import json
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-
-
-def encode(line: Mapping[str, object]) -> str:
-    """One record or event as one line of JSON, non-finite numbers as strings."""
-    return json.dumps({key: _value(value) for key, value in line.items()}, separators=(",", ":"))
+from typing import BinaryIO
 
 
 def write_log(lines: Iterable[str], out: Path) -> None:
@@ -22,17 +16,19 @@ def write_log(lines: Iterable[str], out: Path) -> None:
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     part = out.with_name(out.name + ".part")
-    with part.open("wb") as raw:
-        if out.suffix == ".gz":
-            # no name and no time in the header: the same log gives the same file
-            with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=9) as packed:
-                packed.writelines(line.encode() + b"\n" for line in lines)
-        else:
-            raw.writelines(line.encode() + b"\n" for line in lines)
-    part.replace(out)
+    try:
+        with part.open("wb") as raw:
+            _write(lines, raw, is_packed=out.suffix == ".gz")
+        part.replace(out)
+    finally:
+        part.unlink(missing_ok=True)
 
 
-def _value(value: object) -> object:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
+def _write(lines: Iterable[str], raw: BinaryIO, *, is_packed: bool) -> None:
+    encoded = (line.encode() + b"\n" for line in lines)
+    if not is_packed:
+        raw.writelines(encoded)
+        return
+    # no name and no time in the header: the same log gives the same file
+    with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=9) as packed:
+        packed.writelines(encoded)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 from .corpus import FEATURES, VOCABULARY
 
@@ -66,13 +66,13 @@ class FlatModel:
     def loss(self, tokens_BS: torch.Tensor, features_BLF: torch.Tensor, tap: Tap) -> torch.Tensor:
         """Mean cross entropy of the next token, in nats."""
         p = self.named
-        x_BLD = F.embedding(tokens_BS[:, :-1], p["embed"]) + p["positions"]
+        x_BLD = functional.embedding(tokens_BS[:, :-1], p["embed"]) + p["positions"]
         x_BLD = tap("embed", x_BLD + features_BLF @ p["features"])
         for layer in range(self.config.layers):
             x_BLD = self._block(x_BLD, f"layer{layer}", tap)
         h_BLD = self._norm(x_BLD, "norm")
         logits_BLV = tap("logits", h_BLD @ p["unembed"])
-        return F.cross_entropy(logits_BLV.flatten(0, 1), tokens_BS[:, 1:].flatten())
+        return functional.cross_entropy(logits_BLV.flatten(0, 1), tokens_BS[:, 1:].flatten())
 
     def _block(self, x_BLD: torch.Tensor, name: str, tap: Tap) -> torch.Tensor:
         p = self.named
@@ -80,13 +80,13 @@ class FlatModel:
         x_BLD = x_BLD + self._attention(h_BLD, name)
         h_BLD = self._norm(x_BLD, f"{name}.norm2")
         hidden = tap(f"{name}.mlp", h_BLD @ p[f"{name}.up"] + p[f"{name}.up.bias"])
-        return tap(name, x_BLD + F.gelu(hidden) @ p[f"{name}.down"])
+        return tap(name, x_BLD + functional.gelu(hidden) @ p[f"{name}.down"])
 
     def _norm(self, x_BLD: torch.Tensor, name: str) -> torch.Tensor:
         gain_D, bias_D = self.named[f"{name}.gain"], self.named[f"{name}.bias"]
         if not self.config.is_normalised:
             return x_BLD * gain_D + bias_D
-        return F.layer_norm(x_BLD, gain_D.shape, gain_D, bias_D)
+        return functional.layer_norm(x_BLD, gain_D.shape, gain_D, bias_D)
 
     def _attention(self, h_BLD: torch.Tensor, name: str) -> torch.Tensor:
         samples, length, width = h_BLD.shape
@@ -96,7 +96,8 @@ class FlatModel:
         score = (q @ k.transpose(-1, -2)) / math.sqrt(width // heads)
         future = torch.ones(length, length, dtype=torch.bool).triu(1)
         mixed = score.masked_fill(future, -torch.inf).softmax(-1) @ v
-        return mixed.transpose(1, 2).reshape(samples, length, width) @ self.named[f"{name}.out"]
+        joined_BLD = mixed.transpose(1, 2).reshape(samples, length, width)
+        return torch.matmul(joined_BLD, self.named[f"{name}.out"])
 
 
 def _shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:

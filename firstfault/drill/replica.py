@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 
 import torch
 
+from ..telemetry import Value
 from .checksum import tensor_checksum
 from .corpus import Batch, Corpus
 from .faults import Faults
 from .model import FlatModel, ModelConfig
 from .scenarios import Plan, Training
 
-Metrics = dict[str, float | int | str]
+Metrics = dict[str, Value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,7 @@ class Replica:
             torch.from_numpy(batch.features_BSF),
             lambda site, value: self._watch(iteration, site, value),
         )
-        (loss * scale).backward()
+        torch.autograd.backward([loss * scale])
         return float(loss.detach()), self.model.flat_grad.clone()
 
     def _watch(self, iteration: int, site: str, value: torch.Tensor) -> torch.Tensor:

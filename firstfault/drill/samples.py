@@ -11,21 +11,24 @@ import gzip
 import json
 import shlex
 import statistics
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from . import default_out, run_drill
-from .scenarios import SCENARIOS, DrillConfig, Plan, plan
+from .scenarios import SCENARIOS, DrillConfig, DrillError, Plan, plan
 
 MANIFEST = "manifest.toml"
 _GROWN = 2.0
 """A gradient norm of twice its median has left the noise of the drill's healthy runs (about 25 %)."""
 _EXPLODED = 10.0
 """The ten-fold that confirms an explosion."""
-_ONSET_TOLERANCE_ITERATIONS = 8
-"""Growth starts out of noise: curves part from it this much sooner or later, seen by eye."""
+_ONSET_SLACK_ITERATIONS = 2
+"""Growth starts out of noise: beside the stretch from onset to ten-fold, one curve or another parts
+from it this much sooner or later."""
 _HEADER = """\
-# What is true of each log in this folder. Written by `firstfault drill --all --out sample_logs`.
+# What is true of each log in this folder. Written by
+# `python -m firstfault.drill.samples sample_logs`; `command` makes one log alone, the same bytes.
 #
 # label      the verdict the run deserves
 # ranks      the ranks at fault; empty for a fault of all ranks, or none
@@ -79,21 +82,22 @@ def write_manifest(folder: Path) -> Path:
     return path
 
 
-def growth_onset(grad_norm_T: Sequence[float]) -> int | None:
-    """First index of the stretch, all above twice the median before, that leads to ten-fold growth.
+def growth_onset(grad_norm_T: Sequence[float]) -> tuple[int, int] | None:
+    """(onset, ten-fold): where the norm first grows ten-fold over the median of all before, and the
+    first index of the unbroken stretch above twice that median which leads there.
 
     A norm that is not finite counts as grown. None if nothing grows ten-fold.
 
     >>> growth_onset([1.0, 1.1, 0.9, 5.0, 1.0, 1.2, 3.0, 30.0, 400.0])
-    6
+    (6, 7)
     """
-    for alarm in range(1, len(grad_norm_T)):
-        median = statistics.median(grad_norm_T[:alarm])
-        if not grad_norm_T[alarm] < _EXPLODED * median:
-            onset = alarm
+    for tenfold in range(1, len(grad_norm_T)):
+        median = statistics.median(grad_norm_T[:tenfold])
+        if not grad_norm_T[tenfold] < _EXPLODED * median:
+            onset = tenfold
             while onset > 1 and not grad_norm_T[onset - 1] < _GROWN * median:
                 onset -= 1
-            return onset
+            return onset, tenfold
     return None
 
 
@@ -109,9 +113,7 @@ def _entry(planned: Plan, log: Path) -> str:
         "ranks": ranks,
     }
     if scenario.label == "gradient_explosion":
-        fields["iteration"] = growth_onset(_grad_norms(log))
-        fields["tolerance_iterations"] = _ONSET_TOLERANCE_ITERATIONS
-        fields["lr_wrong_from"] = planned.fault_iteration
+        fields |= _explosion(planned, log)
     elif scenario.label != "healthy":
         fields["iteration"] = planned.fault_iteration
     fields |= {"phase": scenario.phase, "annotation": scenario.annotation}
@@ -120,8 +122,29 @@ def _entry(planned: Plan, log: Path) -> str:
     return "\n[[logs]]\n" + "\n".join(lines) + "\n"
 
 
+def _explosion(planned: Plan, log: Path) -> dict[str, object]:
+    found = growth_onset(_grad_norms(log))
+    if found is None:
+        raise DrillError(f"scenario {planned.scenario.name} must explode, but no gradient norm grew ten-fold")
+    onset, tenfold = found
+    return {
+        "iteration": onset,
+        "tolerance_iterations": tenfold - onset + _ONSET_SLACK_ITERATIONS,
+        "lr_wrong_from": planned.fault_iteration,
+    }
+
+
 def _grad_norms(log: Path) -> list[float]:
     """The global gradient norm of rank 0, by iteration."""
     with gzip.open(log, "rt", encoding="utf-8") as text:
         records = [json.loads(line) for line in text]
     return [float(record["grad_norm"]) for record in records if record["rank"] == 0 and "grad_norm" in record]
+
+
+def _tell(scenario: str, done: int, total: int) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r{scenario}: iteration {done} of {total}\x1b[K" + "\n" * (done == total))
+
+
+if __name__ == "__main__":
+    write_samples(Path(sys.argv[1]), sys.argv[2:] or tuple(SCENARIOS), _tell)
