@@ -32,14 +32,14 @@ MAX_EPISODES = 100
 class CurveDriftConfig:
     """When a rise of the level is suspected and confirmed, in standard deviations of its own noise."""
 
-    suspect_sigmas: float = 5.0
+    suspect_sigmas: float = 4.75
     """Step test. 12 500 tests of 24 places in 100 000 iterations, some 30 000 independent ones: 6e-4
     false suspicions for Gaussian noise that is known; the noise is learned from about 60 differences,
     which makes that about 1 in 100."""
-    confirm_sigmas: float = 5.5
+    confirm_sigmas: float = 5.25
     """Step test once more, over all points since the step, which must have lasted for 48 points: at most
     1 false confirmation in 100 000 healthy iterations, measured on real curves."""
-    slope_sigmas: float = 7.0
+    slope_sigmas: float = 6.5
     """Level of 128 points against the best of up to 15 such levels: choosing the best of 15 is worth
     1.7 sigma, slow wander of real curves the rest."""
     level_sigmas: float = 2.0
@@ -100,8 +100,6 @@ class _Stream:
         if code == fold.STUCK:
             self.stuck_rows += 1
             return [self._stuck(attempt, now)]
-        if code == fold.UNSTUCK:
-            return []
         if code == fold.FLAT:
             return [self._flat(attempt, now)]
         if code in (fold.SUSPECTED, fold.EXPLAINED):
@@ -109,6 +107,8 @@ class _Stream:
             self.alarm_iteration = now
         if code == fold.EXPLAINED:
             return [self._explained(attempt, MARKS[int(self.arrays[0][fold.EXPLAINED_BY])])]
+        if code == fold.PASSED:
+            return [self._shift(Certainty.RECOVERED, attempt, now)]
         if code == fold.LEARNED_ON:
             return [self._shift(Certainty.RECOVERED, attempt, now), self._explained(attempt, "learned_on")]
         return [

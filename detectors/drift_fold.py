@@ -33,7 +33,7 @@ Numbers = MutableSequence[float]
 Counts = MutableSequence[int]
 
 # What the fold reports (its return value).
-END, SUSPECTED, CONFIRMED, LEARNED_ON, EXPLAINED, STUCK, UNSTUCK, FLAT = range(8)
+END, SUSPECTED, CONFIRMED, LEARNED_ON, PASSED, EXPLAINED, STUCK, FLAT = range(8)
 # Phases.
 QUIET, SUSPICIOUS, SHIFTED = range(3)
 # Kinds of change.
@@ -46,8 +46,8 @@ INTS = 15
 # Floats of the state.
 LAST, REPEATS, REPEAT_CHANCE, STEP_SIZE, NOISE_STEP, NOISE_SLOPE = range(6)
 BASE, SIGMA, JUMP, SCORE, LEVEL, BEFORE_RUN = range(6, 12)
-FIT_MIDDLE, FIT_U, FIT_Y, FIT_UU, FIT_SLOPE, FIT_N, FIT_REST = range(12, 19)
-FLOATS = 19
+FIT_MIDDLE, FIT_U, FIT_Y, FIT_UU, FIT_SLOPE, FIT_N, FIT_REST, FIT_ORIGIN = range(12, 20)
+FLOATS = 20
 # Knobs: indices into the array that CurveDriftConfig.knobs gives.
 SUSPECT_Z, CONFIRM_Z, SLOPE_Z, MIN_STEP, MIN_SLOPE, STUCK_CHANCE, STUCK_POINTS, LARGE_STEP, LEVEL_Z = range(9)
 KNOBS = 9
@@ -153,28 +153,30 @@ def spread_of(width: int, first: int, now: int, minis: Numbers, scratch: Numbers
     return 1.2533 * total / count * math.sqrt(width / 6.0)
 
 
-def fit_decline(start: int, stop: int, minis: Numbers, floats: Numbers) -> None:
+def fit_decline(origin: int, start: int, stop: int, minis: Numbers, floats: Numbers) -> None:
     """Fit level + slope * log(time) to the mini-blocks ``[start, stop)`` by least squares.
 
-    Healthy curves fall about evenly in the logarithm of time; where time counts from a resume the
-    logarithm bends more than the curve, which errs on the quiet side. A rise is never extrapolated.
-    The logarithm is 2 (t - m) / (t + m), m the middle of the window: within 1 % up to a factor of 2.
+    Healthy curves fall about evenly in the logarithm of time. Time counts from ``origin``, where the
+    baseline begins; after a resume or a change that bends more than the curve does, which errs on the
+    quiet side. A rise is never extrapolated. The logarithm is 2 (t - m) / (t + m), m the middle of the
+    window: within 1 % up to a factor of 2.
     """
-    middle = 0.5 * (start + stop)
+    middle = 0.5 * (start + stop) - origin
     n = stop - start
     sum_u, sum_y = 0.0, 0.0
     for at in range(start, stop):
-        sum_u += log_time(at, middle)
+        sum_u += log_time(at - origin, middle)
         sum_y += minis[at % MINI_RING]
     mean_u, mean_y = sum_u / n, sum_y / n
     uu, uy, yy = 0.0, 0.0, 0.0
     for at in range(start, stop):
-        u = log_time(at, middle) - mean_u
+        u = log_time(at - origin, middle) - mean_u
         y = minis[at % MINI_RING] - mean_y
         uu += u * u
         uy += u * y
         yy += y * y
     slope = min(uy / uu, 0.0)
+    floats[FIT_ORIGIN] = origin
     floats[FIT_MIDDLE] = middle
     floats[FIT_U] = mean_u
     floats[FIT_Y] = mean_y
@@ -184,7 +186,7 @@ def fit_decline(start: int, stop: int, minis: Numbers, floats: Numbers) -> None:
     floats[FIT_REST] = math.sqrt(max(yy - slope * uy, 0.0) / (n - 2))
 
 
-def log_time(at: int, middle: float) -> float:
+def log_time(at: float, middle: float) -> float:
     """Logarithm of the time of mini-block ``at`` over that of ``middle``, near ``middle``."""
     return 2.0 * (at + 0.5 - middle) / (at + 0.5 + middle)
 
@@ -193,17 +195,15 @@ def expected(start: int, stop: int, floats: Numbers) -> float:
     """What the fitted decline expects as the mean of the mini-blocks ``[start, stop)``."""
     total = 0.0
     for at in range(start, stop):
-        total += log_time(at, floats[FIT_MIDDLE])
+        total += log_time(at - floats[FIT_ORIGIN], floats[FIT_MIDDLE])
     return floats[FIT_Y] + floats[FIT_SLOPE] * (total / (stop - start) - floats[FIT_U])
 
 
 def step_score(rise: float, start: int, stop: int, sigma: float, floats: Numbers) -> float:
     """A rise of the mean over ``[start, stop)`` above the fit, in its own standard deviations."""
-    off = (
-        log_time(start, floats[FIT_MIDDLE]) * 0.5
-        + log_time(stop - 1, floats[FIT_MIDDLE]) * 0.5
-        - floats[FIT_U]
-    )
+    first = log_time(start - floats[FIT_ORIGIN], floats[FIT_MIDDLE])
+    last = log_time(stop - 1 - floats[FIT_ORIGIN], floats[FIT_MIDDLE])
+    off = 0.5 * (first + last) - floats[FIT_U]
     variance = 1.0 / (stop - start) + 1.0 / floats[FIT_N] + off * off / floats[FIT_UU]
     return rise / (sigma * math.sqrt(variance) + 1e-300)
 
@@ -253,7 +253,7 @@ def watch_step(ints: Counts, floats: Numbers, minis: Numbers, knobs: Sequence[fl
         after += minis[stop % MINI_RING]
         rise = after / k - mean_minis(minis, stop - NEAR, stop)
         if rise > knobs[LEVEL_Z] * sigma * math.sqrt(1.0 / k + 1.0 / NEAR):
-            fit_decline(max(first, stop - PAST), stop, minis, floats)
+            fit_decline(first, max(first, stop - PAST), stop, minis, floats)
             noise = max(sigma, floats[FIT_REST])
             excess = after / k - expected(stop, now, floats)
             score = step_score(excess, stop, now, noise, floats)
@@ -263,7 +263,7 @@ def watch_step(ints: Counts, floats: Numbers, minis: Numbers, knobs: Sequence[fl
     if best <= knobs[SUSPECT_Z]:
         return END
     stop = now - best_k
-    fit_decline(max(first, stop - PAST), stop, minis, floats)
+    fit_decline(first, max(first, stop - PAST), stop, minis, floats)
     base = mean_minis(minis, stop - NEAR, stop)
     jump = mean_minis(minis, stop, now) - expected(stop, now, floats)
     # A loss near zero or of changing sign has no level whose shift would mean anything.
@@ -332,7 +332,7 @@ def watch_suspicious(ints: Counts, floats: Numbers, minis: Numbers, knobs: Seque
     past = base if is_slope or since > JUDGED else expected(now - 4, now, floats)
     recent = mean_minis(minis, now - 4, now) - past
     if since >= 4 and recent < 0.35 * jump:
-        return settle(LEARNED_ON, now - 4, ints)
+        return settle(LEARNED_ON if since >= HOLD else PASSED, now - 4, ints)
     if is_slope:
         level = mean_minis(minis, now - WIDE, now) - base
         floats[SCORE] = level / (sigma * math.sqrt(2.0 / WIDE) + 1e-300)
@@ -373,7 +373,6 @@ def watch_repeats(value: float, ints: Counts, floats: Numbers, knobs: Sequence[f
     """One point: does it repeat the last one, and how unlikely is a row of repeats this long?"""
     is_same = ints[POINTS] > 0 and value == floats[LAST]
     if not is_same:
-        was_stuck = ints[IS_STUCK]
         if ints[POINTS] > 0:
             floats[STEP_SIZE] += (abs(value - floats[LAST]) - floats[STEP_SIZE]) / min(ints[POINTS], 32)
             # The row that just ended, as repeats per point over the last 64.
@@ -386,7 +385,7 @@ def watch_repeats(value: float, ints: Counts, floats: Numbers, knobs: Sequence[f
         ints[IS_STUCK] = 0
         floats[REPEAT_CHANCE] = 1.0
         floats[LAST] = value
-        return UNSTUCK if was_stuck else END
+        return END
     ints[SAME_RUN] += 1
     # At least 5 %: a curve may begin to repeat a little more than it did.
     floats[REPEAT_CHANCE] *= max(floats[REPEATS], 0.05)

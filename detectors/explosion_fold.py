@@ -9,8 +9,12 @@ that a loss near zero or below it is judged by its noise; a gradient norm comes 
 Every function here is plain Python on sequences that numba can compile: see `kernels.Fold`.
 """
 
+# ruff: noqa: PLR0917
+# A compiled fold takes its state as flat arrays by position.
+
 from __future__ import annotations
 
+import math
 from collections.abc import MutableSequence, Sequence
 
 import numpy as np
@@ -185,7 +189,9 @@ def watch_quiet(
     if count >= 3:
         sigma = 1.25 * floats[NOISE]
         is_warm = count >= WARM
-        unit = unit_of(level, sigma if is_warm else 0.0, floats[FLOOR], knobs[RELATIVE])
+        # Before the noise is known its stand-in is half the range of the few points there are.
+        spread = sigma if is_warm else 0.5 * (ordered[count - 1] - ordered[0])
+        unit = unit_of(level, spread, floats[FLOOR], knobs[RELATIVE])
         gate = knobs[START_RISE] * unit
         if is_warm:
             gate = max(knobs[RISE] * unit, knobs[SIGMAS] * sigma)
@@ -313,8 +319,8 @@ def fold_explosion(
     """Fold the points from the cursor on; stop and return a code where something is to be reported.
 
     ``values`` are finite or NaN (nothing to learn from); ``broken`` is not 0 where something
-    non-finite was reported, and says how much it weighs against knob NONFINITE_POINTS; ``marks`` is 1 where a change of data, batch or state explains a
-    new level.
+    non-finite was reported, and says how much it weighs against knob NONFINITE_POINTS; ``marks`` is 1
+    where a change of data, batch or state explains a new level.
     """
     while ints[CURSOR] < len(values):
         at = ints[CURSOR]
@@ -325,7 +331,7 @@ def fold_explosion(
         if broken[at] > 0:
             code = watch_broken(broken[at], ints, floats, ring, knobs)
         value = values[at]
-        if value == value:
+        if math.isfinite(value):
             if broken[at] == 0:
                 ints[BROKEN_RUN] = 0
             if ints[POINTS] < 4:
