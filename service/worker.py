@@ -7,13 +7,14 @@ The only composition root: source, pipeline, store and outlet meet here and nowh
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from detectors.verdict import canonical_bytes, to_json
 from ingest.blocks import RecordBatch, Rejected
@@ -30,6 +31,7 @@ from .store import Checkpoint, Store
 
 log = logging.getLogger(__name__)
 
+_NOWHERE = (-1, -1)
 _LAST_WORDS_S = 2.0
 """How long a stopping worker waits for the broker to take its last verdicts: it must end within 5 s."""
 
@@ -70,6 +72,7 @@ class Worker:
         self._config = config or WorkerConfig()
         self._outlet, self._say, self._is_caught_up = outlet, say, is_caught_up
         self._open = set(pipeline.runs)
+        self._known = {one.run: _reach(json.loads(one.canonical)) for one in store.verdicts()}
         self._rejected: dict[str, tuple[int, bytes]] = {}
         self._records_unsaved = 0
         self._judged_at_s = self._saved_at_s = self._heard_at_s = time.monotonic()
@@ -118,6 +121,9 @@ class Worker:
     def _store_verdict(self, run: str, *, ended: bool) -> None:
         verdict = self._pipeline.verdict(run, ended=ended)
         body = to_json(verdict)
+        if not ended and _reach(body) < self._known.get(run, _NOWHERE):
+            return  # read again after a restart: the store knows more of this run than we do yet
+        self._known.pop(run, None)
         canonical = canonical_bytes(verdict)
         for change in self._store.save_verdict(body, canonical):
             if self._outlet is not None:
@@ -142,6 +148,14 @@ class Worker:
             log.info("checkpoint saved", extra={"records": self._records_unsaved, "bytes": len(snapshot)})
             self._rejected, self._records_unsaved = {}, 0
         self._saved_at_s = time.monotonic()
+
+
+def _reach(verdict: Mapping[str, Any]) -> tuple[int, int]:
+    """How far a run was judged: its last attempt and the iteration in it."""
+    attempts = [
+        (int(one["attempt"]), -1 if one["to"] is None else int(one["to"])) for one in verdict["attempts"]
+    ]
+    return max(attempts, default=_NOWHERE)
 
 
 @dataclass(frozen=True, slots=True)
