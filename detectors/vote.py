@@ -24,7 +24,7 @@ _WINDOW_CELLS = 1 << 22
 """Cells looked at in one go: 4 million keep the temporary arrays below 200 MB."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Split:
     """Ranks that left their equality group at one position.
 

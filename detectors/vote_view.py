@@ -73,8 +73,9 @@ class Frame:
         )
 
     def in_rank_order(self, bad_C: Flags, clean_C: Flags) -> tuple[Ranks, Flags, Flags]:
-        """(ranks, bad, clean) ascending by rank, as a sight has them."""
-        order = np.argsort(self.ranks_C, kind="stable")
+        """(ranks, bad, clean) of the observed ranks, ascending, as a sight has them."""
+        seen = np.flatnonzero(bad_C | clean_C)
+        order = seen[np.argsort(self.ranks_C[seen], kind="stable")]
         return self.ranks_C[order], bad_C[order], clean_C[order]
 
     def text(self, t: int, column: int) -> str:
