@@ -165,6 +165,11 @@ class CauseGraph:
         self._is_ring = chunks > 1
         self._edges = EDGES + ((_SHARDED_UPDATE,) if sharding in ("zero1", "zero2") else ())
         # One pass settles everything but the pipeline, which moves a stage per pass.
+        # What a rank sent came back to itself in a tp sum; experts and context may have sent it away.
+        self._is_echoed_R = (
+            np.bincount(groups.collective_R)[groups.collective_R]
+            == (np.bincount(groups.tensor_R)[groups.tensor_R])
+        )
         self._passes = groups.stages * max(chunks, 1) + 1
 
     def blank(self) -> list[Flags]:
@@ -178,6 +183,8 @@ class CauseGraph:
             before = sum(int(flags.sum()) for flags in known)
             for source, target, via in _CLEARS:
                 along_R = self._back(known[target], via, exact=True)
+                if source is Stage.SEND:
+                    along_R = along_R & self._is_echoed_R
                 known[source] |= along_R & ~bad[source]
             if sum(int(flags.sum()) for flags in known) == before:
                 break

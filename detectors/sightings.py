@@ -71,6 +71,9 @@ class Sightings:
             self.phase.setdefault(stage, phase_of(sight.metric, role))
         self.bad[stage] |= bad_R
         self.clean[stage] |= clean_R
+        if sight.metric.partition("/")[0] == "nonfinite_act":
+            # It counts all that the rank computes, and what it sends is part of that.
+            self.clean[Stage.SEND] |= clean_R
 
 
 def _order(metric: str) -> tuple[bool, bool, str]:
