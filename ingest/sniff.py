@@ -84,8 +84,8 @@ def find_dialect(head: bytes, name: str) -> Dialect:
     """The delimiter and header of a text table.
 
     The header is the first line that is neither blank nor a ``#`` comment. The delimiter is the one
-    of comma, tabulator and semicolon that cuts the header and the line after it into the same
-    number (at least two) of cells.
+    of comma, tabulator and semicolon that cuts the header into most cells, at least two; one of the two
+    lines after it must have as many.
 
     Raises:
         UnreadableInput: one column, no header, or text that is no table.
@@ -107,7 +107,7 @@ def find_dialect(head: bytes, name: str) -> Dialect:
         )
     if len(lines) < 2:
         raise UnreadableInput(f"{name}: must hold records, but the table has a header and no row")
-    if not any(len(_cells(line, delimiter)) == len(names) for line in lines[1:]):
+    if not any(_fits(_cells(line, delimiter), len(names)) for line in lines[1:]):
         raise UnreadableInput(
             f"{name}: rows of a table must have as many cells as its header ({len(names)}),"
             f" got {lines[1][:60]!r}"
@@ -122,6 +122,11 @@ def is_number(cell: str) -> bool:
     (True, True, False)
     """
     return _NUMBER.fullmatch(cell.strip()) is not None
+
+
+def _fits(cells: Sequence[str], width: int) -> bool:
+    """Whether a row has a cell a column, and behind them only empty ones (a trailing delimiter)."""
+    return len(cells) >= width and not any(cells[width:])
 
 
 def _cells(line: str, delimiter: str) -> tuple[str, ...]:

@@ -97,7 +97,7 @@ class TableReader:
 
     def _read_header(self, names: tuple[str, ...], head: bytes) -> Header:
         lines = cut_lines(head.replace(b"\r\n", b"\n"), self._dialect.delimiter)
-        fits = np.flatnonzero(lines.cells_L == len(names))[: self._config.sample_rows + 1]
+        fits = np.flatnonzero(lines.cells_L >= len(names))[: self._config.sample_rows + 1]
         rows = rows_of([lines.raw(int(at)) for at in fits], self._dialect.delimiter)
         sample = [row for row in rows if tuple(cell.strip() for cell in row) != names]
         return read_header(names, sample)
