@@ -39,7 +39,7 @@ def batch_from_arrow(
     data: bytes, config: DecodeConfig, defaults: Defaults, source: str = "", offset: int = -1
 ) -> RecordBatch:
     """The records of one Arrow IPC stream; what is not understood is in ``rejected``. Never raises."""
-    parts, why = _read_stream(data, config)
+    parts, why = read_stream(data, config)
     return _records(
         [(part, source, offset) for part in parts], [(why, source, offset, data)], config, defaults
     )
@@ -52,7 +52,7 @@ def batch_from_arrow_messages(
     parts: list[Part] = []
     refused: list[tuple[Rejection | None, str, int, bytes]] = []
     for message in messages:
-        found, why = _read_stream(message.value, config)
+        found, why = read_stream(message.value, config)
         parts.extend((part, message.source, message.offset) for part in found)
         refused.append((why, message.source, message.offset, message.value))
     return _records(parts, refused, config, defaults)
@@ -124,7 +124,7 @@ def _file_batches(
         whole.validate(full=True)
         for start in range(0, whole.num_rows, SLICE_ROWS):
             part = whole.slice(start, SLICE_ROWS)
-            yield batch_from_columns(part, defaults, _RowsOfFile(source, row + start))
+            yield batch_from_columns(part, defaults, RowsOfFile(source, row + start))
         row += whole.num_rows
 
 
@@ -147,7 +147,7 @@ def _whole_batches(data: pa.Buffer, config: DecodeConfig) -> Iterator[pa.RecordB
         raise ArrowRefused("must begin as Arrow does", describe(bytes(view[:16])))
 
 
-class _RowsOfFile:
+class RowsOfFile:
     """A row of a file is placed by its number."""
 
     def __init__(self, source: str, first: int) -> None:
@@ -155,6 +155,7 @@ class _RowsOfFile:
         self._first = first
 
     def of(self, row: int) -> tuple[str, int]:
+        """Source and offset of a row, counted from 0 in the converted columns."""
         return self._source, self._first + row
 
 
@@ -170,11 +171,19 @@ class _RowsOfParts:
         return source, offset
 
 
-def _read_stream(data: bytes, config: DecodeConfig) -> tuple[list[pa.RecordBatch], Rejection | None]:
-    """The valid batches of a stream up to the first that is not, and why not."""
+def read_stream(
+    data: bytes, config: DecodeConfig, *, is_of_file: bool = False
+) -> tuple[list[pa.RecordBatch], Rejection | None]:
+    """The valid batches of a stream up to the first that is not, and why not.
+
+    ``is_of_file`` allows what a batch of a file may take, else what a message may.
+    """
     parts: list[pa.RecordBatch] = []
     limits = FrameLimits(
-        config.max_message_rows, config.max_decompressed_bytes, _MAX_STREAM_MESSAGES, is_total=True
+        max_rows=config.max_message_rows,
+        max_unpacked_bytes=config.max_batch_bytes if is_of_file else config.max_decompressed_bytes,
+        max_messages=_MAX_STREAM_MESSAGES,
+        is_total=True,
     )
     try:
         check_stream(memoryview(data), limits)
