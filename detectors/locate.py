@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from firstfault.telemetry import UNNAMED_RANK, Phase
 
 from .cause_graph import phase_of
@@ -42,20 +40,7 @@ def locate(draft: Draft, facts: AttemptFacts) -> Origin:
 
 
 def _sights(evidence: Evidence) -> list[Sight]:
-    """The sights of ``evidence`` without unnamed ranks; one made of its ranks where it has none."""
-    if not evidence.sights and evidence.ranks:
-        ranks_R = np.array(named(evidence.ranks), dtype=np.int32)
-        bad_R = np.ones(len(ranks_R), dtype=np.bool_)
-        return [
-            Sight(
-                metric=evidence.metric,
-                iteration=evidence.first_bad,
-                microbatch=evidence.microbatch,
-                ranks_R=ranks_R,
-                bad_R=bad_R,
-                clean_R=~bad_R,
-            )
-        ]
+    """The sights of ``evidence`` without the rank that stands for a log which names none."""
     kept = []
     for sight in evidence.sights:
         named_R = sight.ranks_R != UNNAMED_RANK

@@ -94,10 +94,14 @@ def nonfinite(*sights: Sight, **more: Any) -> Evidence:
     """A NaN of the metric of the first sight, with all sights of its iteration."""
     first = sights[0]
     ranks = tuple(first.ranks_R[first.bad_R].tolist())
-    return evidence(
-        Pattern.IMMEDIATE_NONFINITE, first.metric, first.iteration, ranks=ranks, sights=sights,
-        statistic=float("nan"), **more,
-    )  # fmt: skip
+    given = {
+        "ranks": ranks,
+        "sights": sights,
+        "statistic": float("nan"),
+        "pattern": Pattern.IMMEDIATE_NONFINITE,
+    }
+    merged = {**given, **more}
+    return evidence(merged.pop("pattern"), first.metric, first.iteration, **merged)
 
 
 def divergence(
