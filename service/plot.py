@@ -221,4 +221,5 @@ def _interval_words(marks: Marks) -> str:
 
 def _number(value: float) -> str:
     """Four significant digits, as short as they get: 0.001234, 11.2, 1.5e+06."""
-    return f"{value:.4g}"
+    words = f"{value:.4g}"
+    return words if len(words) <= _GUTTER - 2 else f"{value:.2e}"

@@ -157,9 +157,9 @@ def _other_row(incident: Incident, verdict: Verdict) -> tuple[str, ...]:
 def _coverage_lines(verdict: Verdict, ink: Ink) -> list[str]:
     coverage = verdict["coverage"]
     ran = [clean(check["name"]) for check in coverage["checks"] if check["state"] == "ran"]
-    lines = field(
-        "Checked", f"{', '.join(ran) or 'nothing'}; to iteration {verdict.get('judged_to_iteration')}", ink
-    )
+    reached = verdict.get("judged_to_iteration")
+    upto = "" if reached is None else f"up to iteration {reached}: "
+    lines = field("Checked", f"{upto}{', '.join(ran) or 'nothing'}", ink)
     missing = [check for check in coverage["checks"] if check["state"] != "ran"]
     for at, check in enumerate(missing):
         why = f": {clean(check['why'], 200)}" if check.get("why") else ""

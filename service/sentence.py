@@ -28,20 +28,13 @@ LABEL_WORDS: Mapping[str, str] = {
 _WHAT: Mapping[str, str] = {
     "immediate_nonfinite": "{turns} non-finite in {metric}",
     "short_nonfinite": "{turns} non-finite in {metric} after a short rise",
-    "runaway": "{grows} without end in {metric}",
-    "sharp_degrade": "{jumps} up in {metric} and {stays} there",
     "replica_divergence": "{reports} another {metric} than the replicas",
     "compute_mismatch": "{computes} another {metric} than the peers",
     "collective_mismatch": "{receives} a wrong sum in {metric}",
-    "peer_drift": "{drifts} away from the peers in {metric}",
-    "slow_degrade": "{gets} slowly worse in {metric}",
-    "sharp_slow_degrade": "{steps} up in {metric} and then {gets} slowly worse",
-    "plateau": "{stops} improving in {metric}",
-    "stuck": "{repeats} one value of {metric}",
-    "low_test_accuracy": "{trains} well but {tests} badly in {metric}",
     "hang": "{stops} reporting",
     "utilization_drop": "{slows} down",
 }
+"""Predicates of faults that ranks have; a verb in braces follows the number of the subject."""
 _WHAT_OF_METRIC: Mapping[tuple[str, str], str] = {
     ("replica_divergence", "param_checksum"): "{holds} other parameters than the replicas",
     ("replica_divergence", "optim_checksum"): "{holds} another optimizer state than the replicas",
@@ -49,6 +42,22 @@ _WHAT_OF_METRIC: Mapping[tuple[str, str], str] = {
     ("compute_mismatch", "canary_checksum"): "{computes} another canary than the peers",
     ("compute_mismatch", "canary_loss"): "{computes} another canary than the peers",
     ("compute_mismatch", "repeat_checksum"): "{gets} another result when {it} {repeats} a computation",
+}
+_CURVE_WHAT: Mapping[str, str] = {
+    "runaway": "grows without end",
+    "sharp_degrade": "jumps up and stays there",
+    "peer_drift": "drifts away from that of the peers",
+    "slow_degrade": "gets slowly worse",
+    "sharp_slow_degrade": "steps up and then gets slowly worse",
+    "plateau": "stops improving",
+    "stuck": "repeats one value",
+    "low_test_accuracy": "stays far worse than in training",
+}
+"""Predicates of faults that a curve has: the metric is their subject."""
+_METRIC_WORDS: Mapping[str, str] = {
+    "grad_norm": "gradient norm",
+    "local_grad_norm": "local gradient norm",
+    "global_loss": "global loss",
 }
 _VERB = re.compile(r"\{(\w+?)s\}")
 
@@ -70,9 +79,12 @@ def headline(verdict: Verdict) -> str:
 def incident_sentence(incident: Incident, verdict: Verdict) -> str:
     """Who, what, since when: ``Rank 3 (host n7) turns non-finite in loss since iteration 700.``"""
     first = incident["first"]
+    pattern, metric = str(incident["pattern"]), str(first.get("metric") or "")
+    if pattern in _CURVE_WHAT:
+        curve = clean(_METRIC_WORDS.get(metric, metric) or "curve")
+        return f"The {curve}{_of_whom(first, verdict)} {_CURVE_WHAT[pattern]} {since(first)}."
     who, is_plural = subject(first, verdict)
-    what = _what(str(incident["pattern"]), str(first.get("metric") or ""), is_plural=is_plural)
-    return f"{who} {what} {since(first)}."
+    return f"{who} {_what(pattern, metric, is_plural=is_plural)} {since(first)}."
 
 
 def change_sentence(kind: str, incident: Incident, before: Incident | None, verdict: Verdict) -> str:
@@ -150,6 +162,12 @@ def root_incident(verdict: Verdict) -> Incident | None:
     incidents: Sequence[Incident] = verdict["incidents"]
     confirmed = [incident for incident in incidents if incident["certainty"] == "confirmed"]
     return next(iter(confirmed or incidents), None)
+
+
+def _of_whom(first: Mapping[str, Any], verdict: Verdict) -> str:
+    """`` of rank 3``; nothing when the telemetry says nothing about ranks."""
+    who, _ = subject(first, verdict)
+    return "" if who == "The run" else f" of {who[0].lower()}{who[1:]}"
 
 
 def _what(pattern: str, metric: str, *, is_plural: bool) -> str:

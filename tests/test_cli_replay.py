@@ -237,7 +237,7 @@ def test_replay_from_python_raises_for_what_cannot_be_read(tmp_path: Path) -> No
 
 
 def test_judging_a_small_log_loads_no_heavy_library(healthy: Path) -> None:
-    heavy = ("polars", "numba", "pyarrow", "ruptures", "scipy", "kafka", "torch", "rich", "sqlite3")
+    heavy = ("polars", "numba", "pyarrow", "ruptures", "scipy", "kafka", "torch", "rich")
     code = (
         "import sys; from service.cli import main\n"
         "try: main()\n"

@@ -44,10 +44,25 @@ def test_the_sentence_follows_what_is_known_of_ranks_and_interval(first: dict[st
     assert who in headline(a_verdict("r", an_incident(first=first)))
 
 
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        ({"ranks": [], "scope": "unknown"}, "The gradient norm grows without end since iteration 1200 ("),
+        ({"ranks": [], "scope": "all"}, "The gradient norm of all 8 ranks grows without end since"),
+        ({}, "The gradient norm of rank 3 (host node-07) grows without end since iteration 1200"),
+    ],
+)
+def test_a_curve_that_goes_wrong_is_the_subject_of_its_sentence(first: dict[str, object], said: str) -> None:
+    incident = an_incident(
+        label="gradient_explosion", pattern="runaway", first={**first, "metric": "grad_norm"}
+    )
+    assert headline(a_verdict("r", incident)).startswith(f"r: gradient explosion. {said}")
+
+
 def test_a_healthy_run_is_one_sentence_and_what_was_checked() -> None:
     text = report([Judged("a", a_verdict("gpt"), "loss", a_curve())], PLAIN)
     assert text.startswith("gpt: healthy. No fault visible up to iteration 1840.\n")
-    assert "Checked      nonfinite; to iteration 1840" in text
+    assert "Checked      up to iteration 1840: nonfinite" in text
     assert "Not checked  repeat: no rank repeats a computation" in text
     assert "Blind to     compute faults before the reduction: no canary" in text
 
