@@ -32,7 +32,7 @@ class OrderConfig:
 
 
 def sort_batches(batches: Iterator[RecordBatch], config: OrderConfig | None = None) -> Iterator[RecordBatch]:
-    """All records in the order of attempts and iterations, equals in the order they came.
+    """All records in the order of attempts and iterations; equals may change places.
 
     What was rejected comes first, since it has no place. Everything is read before the first record
     is given. Disk space of about the size of the records as columns is used while it is read back.
@@ -41,6 +41,7 @@ def sort_batches(batches: Iterator[RecordBatch], config: OrderConfig | None = No
     with tempfile.TemporaryFile(prefix="firstfault-sort-") as file:
         parts: list[list[int]] = []
         waiting: list[RecordBatch] = []
+        waiting_cells = 0
         events: list[RecordBatch] = []
         for batch in batches:
             if batch.rejected:
@@ -48,9 +49,10 @@ def sort_batches(batches: Iterator[RecordBatch], config: OrderConfig | None = No
             if batch.events:
                 events.append(replace(concatenate([]), events=batch.events))
             waiting.append(replace(batch, events=(), rejected=()))
-            if sum(_cells(each) for each in waiting) >= limits.part_cells:
+            waiting_cells += _cells(batch)
+            if waiting_cells >= limits.part_cells:
                 parts.append(_write_part(file, in_order(concatenate(waiting)), limits.piece_cells))
-                waiting = []
+                waiting, waiting_cells = [], 0
         rest = in_order(concatenate(waiting))
         cursors = [_read_part(file, places) for places in parts]
         if len(rest) or not parts:

@@ -1,0 +1,144 @@
+"""Which files are one job, and how jobs are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ingest.errors import UnreadableInput
+from ingest.jobs import STANDARD_INPUT, find_jobs
+
+from .file_builders import job_names
+
+
+def folder(tmp_path: Path, *names: str) -> Path:
+    for name in names:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("step,loss\n1,2\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("names", "run"),
+    [
+        (("job-rank_0000.csv", "job-rank_0003.csv"), "job"),
+        (("x.rank0.jsonl", "x.rank3.jsonl"), "x"),
+        (("worker-0.csv", "worker-3.csv"), "logs"),
+        (("llama_local_rank0_v2.jsonl.gz", "llama_local_rank3_v2.jsonl.gz"), "llama-v2"),
+        (("rank0.jsonl", "rank3.jsonl"), "logs"),
+        (("proc0.tsv", "proc3.tsv"), "logs"),
+    ],
+)
+def test_files_that_differ_only_by_a_rank_are_one_job(
+    tmp_path: Path, names: tuple[str, ...], run: str
+) -> None:
+    root = folder(tmp_path / "logs", *names)
+
+    assert job_names(find_jobs([root])) == {run: [0, 3]}
+
+
+def test_a_number_alone_is_no_rank(tmp_path: Path) -> None:
+    root = folder(tmp_path, "run1.csv", "run2.csv", "exp-3.csv")
+
+    assert job_names(find_jobs([root])) == {"run1": [None], "run2": [None], "exp-3": [None]}
+
+
+def test_a_word_that_only_ends_in_rank_is_no_rank(tmp_path: Path) -> None:
+    assert job_names(find_jobs([folder(tmp_path, "frank1.csv", "frank2.csv")])) == {
+        "frank1": [None],
+        "frank2": [None],
+    }
+
+
+def test_bare_numbers_from_zero_alone_are_ranks(tmp_path: Path) -> None:
+    complete = folder(tmp_path / "complete", "0.jsonl", "1.jsonl", "2.jsonl", "10.txt")
+    gap = folder(tmp_path / "gap", "0.jsonl", "2.jsonl")
+
+    assert job_names(find_jobs([complete])) == {"complete": [0, 1, 2]}
+    assert job_names(find_jobs([gap])) == {"0": [None], "2": [None]}
+
+
+def test_ranks_come_in_the_order_of_numbers(tmp_path: Path) -> None:
+    (job,) = find_jobs([folder(tmp_path, *(f"rank{rank}.csv" for rank in (10, 2, 1)))])
+
+    assert [file.rank for file in job.files] == [1, 2, 10]
+
+
+def test_jobs_of_one_name_in_several_folders_do_not_collide(tmp_path: Path) -> None:
+    root = folder(tmp_path, "a/train.csv", "b/train.csv", "c/other.csv")
+
+    names = [job.run for job in find_jobs([root])]
+
+    assert len(set(names)) == 3
+    assert names[2] == "other"
+    assert names[0].endswith("a/train") and names[1].endswith("b/train")
+
+
+def test_one_stem_with_two_endings_does_not_collide(tmp_path: Path) -> None:
+    names = [job.run for job in find_jobs([folder(tmp_path, "train.csv", "train.jsonl")])]
+
+    assert len(set(names)) == 2
+
+
+def test_ranks_in_different_folders_are_different_jobs(tmp_path: Path) -> None:
+    root = folder(tmp_path, "a/rank0.csv", "a/rank1.csv", "b/rank0.csv", "b/rank1.csv")
+
+    assert job_names(find_jobs([root])) == {"a": [0, 1], "b": [0, 1]}
+
+
+def test_one_rank_in_two_formats_makes_two_jobs(tmp_path: Path) -> None:
+    jobs = find_jobs([folder(tmp_path, "rank0.csv", "rank1.csv", "rank0.jsonl", "rank1.jsonl")])
+
+    assert [[Path(file.path).name for file in job.files] for job in jobs] == [
+        ["rank0.csv", "rank1.csv"],
+        ["rank0.jsonl", "rank1.jsonl"],
+    ]
+
+
+def test_a_folder_gives_only_readable_visible_files(tmp_path: Path) -> None:
+    root = folder(tmp_path, "a.csv", ".hidden.csv", ".git/b.csv", "notes.md", "model.pt", "deep/c.jsonl.zst")
+
+    assert list(job_names(find_jobs([root]))) == ["a", "c"]
+
+
+def test_a_file_that_is_named_is_taken_whatever_its_name(tmp_path: Path) -> None:
+    root = folder(tmp_path, "train.log", "data")
+
+    assert list(job_names(find_jobs([root / "train.log", root / "data"]))) == ["train", "data"]
+
+
+def test_a_link_back_to_its_own_folder_ends(tmp_path: Path) -> None:
+    root = folder(tmp_path, "a/x.csv")
+    (root / "a" / "loop").symlink_to(root)
+
+    assert len(find_jobs([root])) == 1
+
+
+def test_a_file_named_twice_is_read_once(tmp_path: Path) -> None:
+    root = folder(tmp_path, "x.csv")
+
+    assert len(find_jobs([root, root / "x.csv", "-", "-"])) == 2
+
+
+def test_standard_input_is_a_job_of_its_own() -> None:
+    (job,) = find_jobs(["-"])
+
+    assert (job.run, job.files[0].path) == ("stdin", STANDARD_INPUT)
+
+
+@pytest.mark.parametrize("name", ["missing.csv", "empty_folder"])
+def test_what_is_not_there_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty_folder").mkdir()
+
+    with pytest.raises(UnreadableInput, match=name):
+        find_jobs([tmp_path / name])
+
+
+def test_a_run_name_keeps_the_rules_of_the_wire(tmp_path: Path) -> None:
+    from firstfault.wire_values import is_run_name
+
+    root = folder(tmp_path, "bad\x01name.csv", "é" * 120 + ".csv")
+
+    assert all(is_run_name(job.run) for job in find_jobs([root]))
