@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
-from firstfault.drill.scenarios import Cadence, DrillConfig, Plan, plan
+from firstfault.drill.scenarios import DrillConfig, Plan, plan
+from firstfault.drill.training import Cadence
 from firstfault.telemetry import Event, EventKind, Record
-
-EVERY_ITERATION = Cadence(param_checksum=1, optim_checksum=1, canary=1, checkpoint=8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,14 @@ class Told:
         return [event.kind for event in self.events]
 
 
-def short_plan(scenario: str, *, ranks: int = 3, iterations: int = 24) -> Plan:
-    """A plan that looks at everything in every iteration."""
+def short_plan(scenario: str, *, ranks: int = 3, iterations: int = 22, canary: int = 8) -> Plan:
+    """A plan that looks at the state in every iteration, and at the dear canary every ``canary``."""
     planned = plan(DrillConfig(scenario=scenario, ranks=ranks, iterations=iterations))
-    return replace(planned, scenario=replace(planned.scenario, cadence=EVERY_ITERATION))
+    cadence = Cadence(param_checksum=1, optim_checksum=1, canary=canary, checkpoint=8)
+    return replace(planned, scenario=replace(planned.scenario, cadence=cadence))
 
 
+@cache
 def told(planned: Plan) -> Told:
     """Run the job of a plan in this process."""
     from firstfault.drill.cluster import VirtualCluster

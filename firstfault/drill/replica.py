@@ -18,7 +18,8 @@ from .checksum import tensor_checksum
 from .corpus import Batch, Corpus
 from .faults import Faults
 from .model import FlatModel, ModelConfig
-from .scenarios import Plan, Training
+from .scenarios import Plan
+from .training import Training
 
 Metrics = dict[str, Value]
 

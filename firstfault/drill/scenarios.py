@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from .training import Cadence, Training
+
 
 class DrillError(ValueError):
     """A drill cannot be run as asked: names the setting, the rule and the value."""
@@ -35,39 +37,6 @@ class FaultKind(StrEnum):
     """One rank's matmul gives results that are a few percent off, from one iteration on."""
     CRASH = "crash"
     """The job dies and is launched again from its last checkpoint."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
-    """How the job trains. The defaults are those of a healthy run."""
-
-    peak_lr: float = 3e-3
-    """Learning rate after the warm-up; AdamW on a model this small is stable up to about 2e-2."""
-    warmup_iterations: int = 40
-    final_lr_share: float = 0.1
-    """The cosine ends at this share of the peak, as usual in language-model training."""
-    weight_decay: float = 0.1
-    beta2: float = 0.95
-    is_normalised: bool = True
-    """Whether the model has layer norms."""
-    clip_norm: float | None = 1.0
-    """Global gradient norm is clipped to this; None trains unclipped."""
-    is_fp16: bool = False
-    """Gradients are stored in half precision under a dynamic loss scale."""
-    initial_scale: float = 2.0**24
-    """Too high on purpose, as scalers start: the first iterations are skipped until it fits."""
-    scale_growth_iterations: int = 150
-    """Finite iterations after which the scale doubles; trainers use 1000 to 2000 for longer runs."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cadence:
-    """How often, in iterations, each dear value is reported; cheap ones come every iteration."""
-
-    param_checksum: int = 1
-    optim_checksum: int = 10
-    canary: int = 25
-    checkpoint: int = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
