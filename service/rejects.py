@@ -95,7 +95,7 @@ class Quarantine:
 
 
 def _place(rejected: Rejected) -> str:
-    where = clean(rejected.source or "input", 60)
+    where = clean(Path(rejected.source).name or "input", 40)
     return f"{where} at byte {rejected.offset}" if rejected.offset >= 0 else where
 
 

@@ -103,11 +103,11 @@ def _talk(jobs: Sequence[JudgedJob]) -> None:
     for job in jobs:
         if job.unreadable:
             say(clean(job.unreadable, 400))
-        elif job.rejects.by_reason:
+        if job.rejects.by_reason and (job.runs or not job.unreadable):
             say(f"{clean(job.name)}: {job.rejects.words}:")
             for line in job.rejects.lines():
                 sys.stderr.write(line + "\n")
-        for note in job.notes:
+        for note in [] if job.unreadable else job.notes:
             for remark in note.remarks:
                 say(f"{clean(note.path, 200)}: {clean(remark, 400)}")
 
