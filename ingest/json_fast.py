@@ -22,7 +22,7 @@ from firstfault.wire_values import NONFINITE_TEXT
 
 from .blocks import RecordBatch
 from .columns import BatchBuilder, concatenate
-from .json_reference import FilePlaces, LineLimits, Places, ReferenceDecoder
+from .json_reference import FilePlaces, LineLimits, Places, ReferenceDecoder, plain_line_ends
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,8 +79,7 @@ class FastDecoder:
 
     def decode(self, data: bytes, first_line: int, places: Places) -> RecordBatch | None:
         """The records of ``data``, which ends with a line end; None if it must go to the reference."""
-        if b"\r" in data:
-            data = data.replace(b"\r\n", b"\n")
+        data = plain_line_ends(data)
         if b'"event"' not in data:
             return self._decode_uniform(data)
         found = BatchBuilder()

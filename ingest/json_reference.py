@@ -83,6 +83,11 @@ class MessagePlaces:
         return message.source, message.offset
 
 
+def plain_line_ends(data: bytes) -> bytes:
+    """``data`` with every ``\\r\\n`` as ``\\n``."""
+    return data.replace(b"\r\n", b"\n") if b"\r" in data else data
+
+
 class ReferenceDecoder:
     """Decodes lines one at a time into a builder."""
 
@@ -95,7 +100,7 @@ class ReferenceDecoder:
     ) -> list[Mapping[str, object]]:
         """Add every line of ``data`` to the builder; the objects of clean records, to learn from."""
         clean: list[Mapping[str, object]] = []
-        for number, raw in enumerate(data.split(b"\n"), first_line):
+        for number, raw in enumerate(plain_line_ends(data).split(b"\n"), first_line):
             if not raw or raw.isspace():
                 continue
             result = self.decode_line(raw, number, places, builder)

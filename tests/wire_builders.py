@@ -21,7 +21,9 @@ def line(run: str | None = "r", rank: int | None = 0, iteration: int = 0, **rest
 def uniform_lines(count: int, **rest: object) -> bytes:
     """Lines of one rank that differ in the iteration and the loss: they qualify for the fast path."""
     losses = np.random.default_rng(7).normal(2.0, 0.1, count).tolist()
-    return b"".join(line(iteration=at, loss=loss, **rest) + b"\n" for at, loss in enumerate(losses))
+    head = {"run": "r", "rank": 0} | rest
+    lines = (json.dumps(head | {"iteration": at, "loss": loss}) for at, loss in enumerate(losses))
+    return "".join(f"{text}\n" for text in lines).encode()
 
 
 def messages(values: Iterable[bytes], content_type: str | None = None) -> list[RawMessage]:
@@ -43,12 +45,15 @@ def same(left: RecordBatch, right: RecordBatch, *, with_places: bool = True) -> 
         return _differ("metrics", [*left.numbers, *left.checksums], [*right.numbers, *right.checksums])
     for name, number in left.numbers.items():
         other = right.numbers[name]
-        if not (_same_bits(number.values_N, other.values_N) and _same_bits(number.present_N, other.present_N)):
+        if not (
+            _same_bits(number.values_N, other.values_N) and _same_bits(number.present_N, other.present_N)
+        ):
             return _differ(name, number, other)
     for name, sums in left.checksums.items():
         others = right.checksums[name]
         if not all(
-            _same_bits(getattr(sums, part), getattr(others, part)) for part in ("high_N", "low_N", "present_N")
+            _same_bits(getattr(sums, part), getattr(others, part))
+            for part in ("high_N", "low_N", "present_N")
         ):
             return _differ(name, sums, others)
     if with_places and left.rejected != right.rejected:
