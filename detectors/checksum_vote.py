@@ -145,7 +145,8 @@ class ChecksumVote:
         if watch.vote.has_compared and metric not in self._compared:
             self._compared.append(metric)
         return [
-            self._evidence(block, contract, watch, ordinal, split) for ordinal, split in watch.news()
+            self._evidence(block, contract, watch, ordinal, split)
+            for ordinal, split in watch.news(watch.certainty)
         ] + self._odd_since_start(block, contract, watch)
 
     def _evidence(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from .base import State
@@ -35,10 +35,10 @@ class EqualityWatch:
         seen_once = split.is_tie and self.groups is not None and split.differing < 2
         return Certainty.SUSPECTED if never_agreed or seen_once else Certainty.CONFIRMED
 
-    def news(self) -> Iterator[tuple[int, Split]]:
+    def news(self, certainty: Callable[[Split], Certainty]) -> Iterator[tuple[int, Split]]:
         """Splits of which there is something new to say, with their ordinal."""
         for ordinal, split in enumerate(self.vote.splits):
-            now = [int(self.certainty(split) is Certainty.CONFIRMED), split.returns, len(split.later_ranks)]
+            now = [int(certainty(split) is Certainty.CONFIRMED), split.returns, len(split.later_ranks)]
             if ordinal == len(self.told):
                 self.told.append(now)
             elif self.told[ordinal] == now:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from firstfault.mesh import Layout
 from firstfault.telemetry import MetricContract, Relation
@@ -140,8 +142,22 @@ def _parts(members: Ints, two_R: Ints) -> list[Ints]:
 
 
 def _codes(check: FirstCheck) -> Ints:
-    words = np.stack([check.group_R.view(np.uint64), check.high_R, check.low_R], axis=1)
-    return np.unique(words, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return codes_of(check.low_R, check.high_R, check.group_R)[0]
+
+
+def codes_of(*words: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
+    """(code of each element, first element of each code, count of each code) of tuples of integers.
+
+    >>> codes_of(np.array([7, 5, 7]), np.array([1, 1, 1]))
+    (array([1, 0, 1]), array([1, 0]), array([1, 2]))
+    """
+    order = np.lexsort(words)  # stable: of equal tuples the first element comes first
+    is_new = np.ones(len(order), bool)
+    is_new[1:] = np.logical_or.reduce([word[order[1:]] != word[order[:-1]] for word in words])
+    codes = np.empty(len(order), np.int64)
+    codes[order] = np.cumsum(is_new) - 1
+    starts = np.flatnonzero(is_new)
+    return codes, order[starts], np.diff(np.append(starts, len(order)))
 
 
 def segments(class_R: Ints) -> tuple[Ints, Ints, Ints]:

@@ -74,7 +74,8 @@ class EqualityLearner:
         if self.is_decided:
             return
         greatest = float(np.abs(value_R).max())
-        self.spreads.append(float(value_R.max() / greatest - value_R.min() / greatest))
+        spread = value_R.max() / greatest - value_R.min() / greatest if greatest else 0.0
+        self.spreads.append(float(spread))
         counts = np.unique(value_R, return_counts=True)[1]
         self.majorities.append(bool(2 * counts.max() > len(value_R)))
 

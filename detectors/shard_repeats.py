@@ -14,7 +14,7 @@ from ingest.blocks import ChecksumBlock, Flags, Ints, IterationBlock
 
 from .base import State
 from .evidence import Certainty, Direction, Evidence, Finding, Pattern, Sight
-from .groups import NO_CLASS, layout_classes
+from .groups import NO_CLASS, codes_of, layout_classes
 
 PERSISTENT_CHECKS = 3
 """Checks in a row before equal data opens an incident: a repeated short sample may be equal once, by
@@ -124,8 +124,7 @@ def _shared_rows(checksums: ChecksumBlock, class_R: Ints) -> tuple[Flags, Flags]
 def _who_shares(checksums: ChecksumBlock, class_R: Ints, t: int) -> Flags:
     """Ranks whose value another class holds too."""
     there_R = checksums.present_TR[t] & (class_R != NO_CLASS)
-    words = np.stack([checksums.high_TR[t], checksums.low_TR[t]], axis=1)
-    code_R = np.unique(words, axis=0, return_inverse=True)[1].reshape(-1)
+    code_R = codes_of(checksums.low_TR[t], checksums.high_TR[t])[0]
     pairs = np.unique(np.stack([code_R[there_R], class_R[there_R]], axis=1), axis=0)
     codes, classes = np.unique(pairs[:, 0], return_counts=True)
     shares_R: Flags = there_R & np.isin(code_R, codes[classes >= 2])

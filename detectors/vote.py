@@ -13,6 +13,7 @@ from ingest.blocks import Flags, Ints, Ranks
 
 from .base import State
 from .evidence import MAX_LATER_RANKS, Sight
+from .groups import codes_of
 from .rank_table import UNKNOWN, RankTable
 from .vote_view import Checks, Frame, View
 
@@ -195,11 +196,7 @@ class EqualityVote:
         """Vote among the members that are not odd; returns the splits that opened."""
         held, former = self._table.column("split"), self._table.column("former")
         voters = columns[held[frame.at_C[columns]] == UNKNOWN]
-        words = np.stack([frame.high_TC[t, voters], frame.low_TC[t, voters]], axis=1)
-        _, first, code_V, counts = np.unique(
-            words, axis=0, return_index=True, return_inverse=True, return_counts=True
-        )
-        code_V = code_V.reshape(-1)
+        code_V, first, counts = codes_of(frame.low_TC[t, voters], frame.high_TC[t, voters])
         if len(counts) == 1:
             return []
         tops = np.flatnonzero(counts == counts.max())
