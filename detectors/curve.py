@@ -157,7 +157,7 @@ class Marks:
             len(value_K) - int(moved[-1]) if len(moved) else self._held.get(name, 0) + len(value_K)
         )
         is_integer = (value_K[moved] % 1.0 == 0.0) & (before_K[moved] % 1.0 == 0.0)
-        return at_K[moved[(held >= MIN_HELD_POINTS) & is_integer]]
+        return np.asarray(at_K[moved[(held >= MIN_HELD_POINTS) & is_integer]])
 
     def snapshot(self) -> dict[str, dict[str, float]]:
         """What is remembered of each context column."""

@@ -23,17 +23,29 @@ with a known pre-change level replaced by the mean of a window.
 from __future__ import annotations
 
 import math
-from collections.abc import MutableSequence, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
+from .drift_levels import (
+    FIT_REST,
+    MINI,
+    MINI_RING,
+    SCRATCH,
+    Counts,
+    Numbers,
+    expected,
+    fit_decline,
+    insert_value,
+    log_time,
+    mean_minis,
+    spread_of,
+    step_score,
+)
 from .kernels import Array, Fold
 
-Numbers = MutableSequence[float]
-Counts = MutableSequence[int]
-
 # What the fold reports (its return value).
-END, SUSPECTED, CONFIRMED, LEARNED_ON, PASSED, EXPLAINED, STUCK, FLAT = range(8)
+END, SUSPECTED, CONFIRMED, LEARNED_ON, PASSED, EXPLAINED, STUCK, FLAT, HANDED_OVER = range(9)
 # Phases.
 QUIET, SUSPICIOUS, SHIFTED = range(3)
 # Kinds of change.
@@ -46,18 +58,22 @@ INTS = 15
 # Floats of the state.
 LAST, REPEATS, REPEAT_CHANCE, STEP_SIZE, NOISE_STEP, NOISE_SLOPE = range(6)
 BASE, SIGMA, JUMP, SCORE, LEVEL, BEFORE_RUN = range(6, 12)
-FIT_MIDDLE, FIT_U, FIT_Y, FIT_UU, FIT_SLOPE, FIT_N, FIT_REST, FIT_ORIGIN = range(12, 20)
 FLOATS = 20
 # Knobs: indices into the array that CurveDriftConfig.knobs gives.
-SUSPECT_Z, CONFIRM_Z, SLOPE_Z, MIN_STEP, MIN_SLOPE, STUCK_CHANCE, STUCK_POINTS, LARGE_STEP, LEVEL_Z = range(9)
-KNOBS = 9
+(
+    SUSPECT_Z,
+    CONFIRM_Z,
+    SLOPE_Z,
+    MIN_STEP,
+    MIN_SLOPE,
+    STUCK_CHANCE,
+    STUCK_POINTS,
+    LARGE_STEP,
+    LEVEL_Z,
+    EXPLOSION_RISE,
+) = range(10)
+KNOBS = 10
 
-MINI = 8
-"""Points of a mini-block: autocorrelation of 0.5 is gone after it (0.4 %)."""
-SCRATCH = 64
-"""Differences that the noise is measured from: its own error is then about 10 %."""
-MINI_RING = 256
-"""Mini-blocks remembered: 2048 points, the longest slope that is seen."""
 RING = 512
 """Points remembered for the onset of a step."""
 SIDE = 24
@@ -97,115 +113,6 @@ def make_state() -> tuple[Array, ...]:
         np.zeros(RING, np.int64),
         np.zeros(SCRATCH),
     )
-
-
-def insert_value(mini: Numbers, count: int, value: float) -> None:
-    """Put ``value`` into the first ``count`` sorted elements of ``mini``."""
-    at = count
-    while at > 0 and mini[at - 1] > value:
-        mini[at] = mini[at - 1]
-        at -= 1
-    mini[at] = value
-
-
-def mean_minis(minis: Numbers, start: int, stop: int) -> float:
-    """Mean of the mini-blocks ``[start, stop)``, which the ring still holds."""
-    total = 0.0
-    for at in range(start, stop):
-        total += minis[at % MINI_RING]
-    return total / (stop - start)
-
-
-def spread_of(width: int, first: int, now: int, minis: Numbers, scratch: Numbers) -> float:
-    """Standard deviation of one mini-block, from second differences of neighbouring means of ``width``.
-
-    Second differences do not see a decline, nor how it slows. The last 64 at most, about their median,
-    clipped at three times the median deviation, so that a step in between is no noise. 0 if too few.
-    """
-    count = min((now - first) // width - 2, SCRATCH)
-    if count < 6:
-        return 0.0
-    last = mean_minis(minis, now - width, now)
-    middle = mean_minis(minis, now - 2 * width, now - width)
-    for at in range(count):
-        stop = now - (at + 2) * width
-        earlier = mean_minis(minis, stop - width, stop)
-        insert_value(scratch, at, last - 2.0 * middle + earlier)
-        last, middle = middle, earlier
-    centre = scratch[count // 2]
-    # The median deviation: walk outwards from the middle of the sorted differences.
-    low, high, limit = count // 2, count // 2, 0.0
-    while high - low + 1 <= count // 2:
-        below = centre - scratch[low - 1] if low > 0 else math.inf
-        above = scratch[high + 1] - centre if high + 1 < count else math.inf
-        if below <= above:
-            low -= 1
-            limit = below
-        else:
-            high += 1
-            limit = above
-    limit *= 4.5
-    total = 0.0
-    for at in range(count):
-        total += min(abs(scratch[at] - centre), limit)
-    # 1.2533 turns a mean deviation of Gaussian noise into a standard deviation; a second difference of
-    # means of n has six times the variance of a mean, which has 1/n of that of one.
-    return 1.2533 * total / count * math.sqrt(width / 6.0)
-
-
-def fit_decline(origin: int, start: int, stop: int, minis: Numbers, floats: Numbers) -> None:
-    """Fit level + slope * log(time) to the mini-blocks ``[start, stop)`` by least squares.
-
-    Healthy curves fall about evenly in the logarithm of time. Time counts from ``origin``, where the
-    baseline begins; after a resume or a change that bends more than the curve does, which errs on the
-    quiet side. A rise is never extrapolated. The logarithm is 2 (t - m) / (t + m), m the middle of the
-    window: within 1 % up to a factor of 2.
-    """
-    middle = 0.5 * (start + stop) - origin
-    n = stop - start
-    sum_u, sum_y = 0.0, 0.0
-    for at in range(start, stop):
-        sum_u += log_time(at - origin, middle)
-        sum_y += minis[at % MINI_RING]
-    mean_u, mean_y = sum_u / n, sum_y / n
-    uu, uy, yy = 0.0, 0.0, 0.0
-    for at in range(start, stop):
-        u = log_time(at - origin, middle) - mean_u
-        y = minis[at % MINI_RING] - mean_y
-        uu += u * u
-        uy += u * y
-        yy += y * y
-    slope = min(uy / uu, 0.0)
-    floats[FIT_ORIGIN] = origin
-    floats[FIT_MIDDLE] = middle
-    floats[FIT_U] = mean_u
-    floats[FIT_Y] = mean_y
-    floats[FIT_UU] = uu
-    floats[FIT_SLOPE] = slope
-    floats[FIT_N] = n
-    floats[FIT_REST] = math.sqrt(max(yy - slope * uy, 0.0) / (n - 2))
-
-
-def log_time(at: float, middle: float) -> float:
-    """Logarithm of the time of mini-block ``at`` over that of ``middle``, near ``middle``."""
-    return 2.0 * (at + 0.5 - middle) / (at + 0.5 + middle)
-
-
-def expected(start: int, stop: int, floats: Numbers) -> float:
-    """What the fitted decline expects as the mean of the mini-blocks ``[start, stop)``."""
-    total = 0.0
-    for at in range(start, stop):
-        total += log_time(at - floats[FIT_ORIGIN], floats[FIT_MIDDLE])
-    return floats[FIT_Y] + floats[FIT_SLOPE] * (total / (stop - start) - floats[FIT_U])
-
-
-def step_score(rise: float, start: int, stop: int, sigma: float, floats: Numbers) -> float:
-    """A rise of the mean over ``[start, stop)`` above the fit, in its own standard deviations."""
-    first = log_time(start - floats[FIT_ORIGIN], floats[FIT_MIDDLE])
-    last = log_time(stop - 1 - floats[FIT_ORIGIN], floats[FIT_MIDDLE])
-    off = 0.5 * (first + last) - floats[FIT_U]
-    variance = 1.0 / (stop - start) + 1.0 / floats[FIT_N] + off * off / floats[FIT_UU]
-    return rise / (sigma * math.sqrt(variance) + 1e-300)
 
 
 def learn_noise(ints: Counts, floats: Numbers, minis: Numbers, scratch: Numbers) -> None:
@@ -328,6 +235,9 @@ def watch_suspicious(ints: Counts, floats: Numbers, minis: Numbers, knobs: Seque
     since = now - tau
     base, jump, sigma = floats[BASE], floats[JUMP], floats[SIGMA]
     is_slope = ints[KIND] == SLOPE
+    if mean_minis(minis, now - 2, now) > (1.0 + knobs[EXPLOSION_RISE]) * base:
+        # So much is an explosion, or a spike that recovers: explosion.py judges it.
+        return settle(HANDED_OVER, now, ints)
     # The fitted decline is used for so long only; afterwards the level before the step counts.
     past = base if is_slope or since > JUDGED else expected(now - 4, now, floats)
     recent = mean_minis(minis, now - 4, now) - past
@@ -374,7 +284,8 @@ def watch_repeats(value: float, ints: Counts, floats: Numbers, knobs: Sequence[f
     is_same = ints[POINTS] > 0 and value == floats[LAST]
     if not is_same:
         if ints[POINTS] > 0:
-            floats[STEP_SIZE] += (abs(value - floats[LAST]) - floats[STEP_SIZE]) / min(ints[POINTS], 32)
+            # The greatest of the last few steps: it shrinks as fast as a curve that converges to its bits.
+            floats[STEP_SIZE] = max(abs(value - floats[LAST]), 0.7 * floats[STEP_SIZE])
             # The row that just ended, as repeats per point over the last 64.
             for _ in range(min(ints[SAME_RUN], 256)):
                 floats[REPEATS] += (1.0 - floats[REPEATS]) / 64.0

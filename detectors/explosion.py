@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,15 +22,9 @@ from ingest.blocks import Flags, Floats, Ints, IterationBlock
 from . import explosion_fold as fold
 from .base import State
 from .curve import GRAD_NORMS, LOSSES, Curve, Marks, curve_of
-from .evidence import Annotation, Certainty, Check, CheckState, Direction, Evidence, Finding, Pattern
-from .onset import find_onset
+from .evidence import Check, CheckState, Finding
+from .explosion_stream import DETECTOR, Stream
 
-MAX_EPISODES = 100
-"""Episodes of one curve that are told apart; what comes later is counted into the last one, so that a
-curve that spikes for ever cannot fill the verdict."""
-KEPT_SINCE = 120
-"""Points since the suspicion up to which the onset is looked for anew: the ring then still holds as
-many points before it."""
 EXPLAINING = 3
 """Least mark (see `curve.MARKS`) that explains a new level: a batch, data, resume or stage change. A
 change of the learning rate explains no explosion; it causes one."""
@@ -63,6 +57,8 @@ class ExplosionConfig:
     first cross-entropy is near the ceiling of a model that knows nothing, twice that is lost."""
     start_norm_rise: float = 10.0
     """Ratio for the gradient norm there: large first norms belong to warm-up."""
+    start_hold: float = 0.5
+    """Relative rise of two mini-blocks over the least of the first four points, within the first 512."""
     sigmas: float = 8.0
     """Rise in standard deviations of the noise. Three Gaussian points in a row past 8 sigma never
     happen; the margin is for heavy tails (a Student t of 4 degrees: 1e-9 for three)."""
@@ -77,6 +73,7 @@ class ExplosionConfig:
         knobs[fold.RELATIVE] = 1.0 if is_loss else 0.0
         knobs[fold.RISE] = self.loss_rise if is_loss else math.log(self.norm_rise)
         knobs[fold.START_RISE] = self.start_rise if is_loss else math.log(self.start_norm_rise)
+        knobs[fold.START_HOLD] = self.start_hold if is_loss else math.log(self.start_norm_rise)
         knobs[fold.SLOW_RISE] = self.loss_slow_rise if is_loss else math.log(self.norm_slow_rise)
         knobs[fold.HOLD] = self.loss_hold if is_loss else math.log(self.norm_hold)
         knobs[fold.FAR] = self.ten_fold - 1.0 if is_loss else math.log(self.ten_fold)
@@ -86,156 +83,6 @@ class ExplosionConfig:
         knobs[fold.NONFINITE_POINTS] = 1.0 if is_loss else 3.0
         knobs[fold.SPIKE_RISE] = self.loss_rise if is_loss else math.log(2 * self.norm_rise)
         return knobs
-
-
-class _Stream:
-    """One curve: its fold state, and the episode that is open."""
-
-    def __init__(self, metric: str, config: ExplosionConfig) -> None:
-        self.metric = metric
-        self.is_loss = metric in LOSSES
-        self.arrays = fold.make_state()
-        self.knobs = config.knobs(is_loss=self.is_loss)
-        self.episode = 0
-        self.alarm_iteration = 0
-        self.spikes = 0
-        self.onset: dict[str, Any] = {}
-
-    def fold(
-        self, values_K: Floats, iteration_K: Ints, broken_K: Ints, marks_K: Ints, attempt: int
-    ) -> list[Finding]:
-        """Fold K points and give what there is to say."""
-        findings: list[Finding] = []
-        fold.FOLD.run(
-            (values_K, iteration_K, broken_K, marks_K),
-            (*self.arrays, self.knobs),
-            lambda code: findings.extend(self._report(code, attempt, iteration_K)),
-        )
-        return findings
-
-    def _report(self, code: int, attempt: int, iteration_K: Ints) -> list[Finding]:
-        now = int(iteration_K[int(self.arrays[0][fold.CURSOR]) - 1])
-        if code == fold.SPIKE:
-            return [self._spike(attempt)]
-        if code in (fold.SUSPECTED, fold.GREW_TO_NONFINITE):
-            self.episode += 1
-            self.alarm_iteration = now
-            self.onset = {}
-        if code == fold.RECOVERED:
-            return [self._evidence(Certainty.RECOVERED, attempt, now), self._spike(attempt)]
-        if code == fold.EXPLAINED:
-            return [
-                self._evidence(Certainty.RECOVERED, attempt, now),
-                self._annotation("level_shift_explained", self.episode, attempt),
-            ]
-        is_confirmed = code in (fold.CONFIRMED, fold.GREW_TO_NONFINITE)
-        return [self._evidence(Certainty.CONFIRMED if is_confirmed else Certainty.SUSPECTED, attempt, now)]
-
-    def _window(self) -> tuple[Floats, Ints]:
-        """The last points and their iterations, oldest first."""
-        ints, ring, ring_iterations = self.arrays[0], self.arrays[6], self.arrays[7]
-        points = int(ints[fold.POINTS])
-        kept = min(points, fold.RING)
-        at_K = np.arange(points - kept, points) % fold.RING
-        return ring[at_K], ring_iterations[at_K]
-
-    def _find_onset(self, certainty: Certainty) -> dict[str, Any]:
-        """Change point in the kept points, up to the peak: what came after it is no part of the growth."""
-        since = int(self.arrays[0][fold.SINCE])
-        values_K, iteration_K = self._window()
-        peak = len(values_K) - 1 if certainty is Certainty.SUSPECTED else int(values_K.argmax())
-        stop = max(1, min(len(values_K), max(peak + 1, len(values_K) - since)))
-        return find_onset(values_K[:stop], use_log=self.is_loss).in_iterations(iteration_K)
-
-    def _evidence(self, certainty: Certainty, attempt: int, now: int) -> Evidence:
-        ints, floats = self.arrays[0], self.arrays[1]
-        if not self.onset or (certainty is not Certainty.RECOVERED and ints[fold.SINCE] <= KEPT_SINCE):
-            self.onset = self._find_onset(certainty)
-        base, unit, peak_value = floats[fold.BASE], floats[fold.UNIT], floats[fold.PEAK]
-        return Evidence(
-            detector=Explosion.name,
-            key=f"{self.metric}/{min(self.episode, MAX_EPISODES)}",
-            pattern=Pattern.RUNAWAY if self.onset["shape"] == "ramp" else Pattern.SHARP_DEGRADE,
-            certainty=certainty,
-            metric=self.metric,
-            attempt=attempt,
-            iteration=self.onset["iteration"],
-            first_bad=self.onset["first_bad"],
-            last_clean=self.onset["last_clean"],
-            alarm_iteration=self.alarm_iteration,
-            statistic=float((peak_value - base) / unit),
-            threshold=float(floats[fold.GATE] / unit),
-            direction=Direction.UP,
-            detail=self._detail(now, certainty),
-        )
-
-    def _detail(self, now: int, certainty: Certainty) -> dict[str, Any]:
-        ints, floats = self.arrays[0], self.arrays[1]
-        reasons = {
-            0: "",
-            fold.BY_NONFINITE: "non-finite",
-            fold.BY_TENFOLD: "ten-fold",
-            fold.BY_NO_RECOVERY: "no recovery",
-        }
-        detail: dict[str, Any] = {
-            "baseline": self._natural(floats[fold.BASE]),
-            "peak": self._natural(floats[fold.PEAK]),
-            "judged_at": now,
-            "shape": self.onset["shape"],
-            "change_point_confirmed": self.onset["is_confirmed"],
-        }
-        if certainty is Certainty.CONFIRMED:
-            detail["confirmed_by"] = reasons[int(ints[fold.WHY])]
-            if ints[fold.WHY] == fold.BY_NONFINITE:
-                detail["growing_points"] = int(ints[fold.GROWING])
-        return detail
-
-    def _natural(self, value: float) -> float:
-        """A loss as it is, a gradient norm back from its logarithm."""
-        return float(value) if self.is_loss else math.exp(min(float(value), 700.0))
-
-    def _spike(self, attempt: int) -> Annotation:
-        self.spikes += 1
-        return self._annotation("spike_recovered", self.spikes, attempt)
-
-    def _annotation(self, kind: str, ordinal: int, attempt: int) -> Annotation:
-        ints, floats = self.arrays[0], self.arrays[1]
-        ring_iterations = self.arrays[7]
-        start = max(int(ints[fold.START]), int(ints[fold.POINTS]) - fold.RING + 1, 0)
-        base, peak = self._natural(floats[fold.BASE]), self._natural(floats[fold.PEAK])
-        return Annotation(
-            kind=kind,
-            key=f"{self.metric}/{min(ordinal, MAX_EPISODES)}",
-            attempt=attempt,
-            iteration=int(ring_iterations[start % fold.RING]),
-            detail={
-                "metric": self.metric,
-                "baseline": base,
-                "peak": peak,
-                "peak_ratio": peak / base if base > 0 else None,
-                "duration_points": int(ints[fold.SINCE]),
-                "ordinal": ordinal,
-            },
-        )
-
-    def snapshot(self) -> dict[str, Any]:
-        """The whole state as plain data."""
-        return {
-            "arrays": [array.copy() for array in self.arrays],
-            "episode": self.episode,
-            "alarm_iteration": self.alarm_iteration,
-            "spikes": self.spikes,
-            "onset": dict(self.onset),
-        }
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from what `snapshot` gave."""
-        for array, kept in zip(self.arrays, state["arrays"], strict=True):
-            array[:] = np.asarray(kept)
-        self.episode = int(state["episode"])
-        self.alarm_iteration = int(state["alarm_iteration"])
-        self.spikes = int(state["spikes"])
-        self.onset = dict(state["onset"])
 
 
 class Explosion:
@@ -254,11 +101,11 @@ class Explosion:
     ('confirmed', 60)
     """
 
-    name: ClassVar[str] = "explosion"
+    name: ClassVar[str] = DETECTOR
 
     def __init__(self, config: ExplosionConfig | None = None) -> None:
         self.config = config or ExplosionConfig()
-        self._streams: dict[str, _Stream] = {}
+        self._streams: dict[str, Stream] = {}
         self._marks = Marks()
 
     def update(self, block: IterationBlock) -> list[Finding]:
@@ -272,12 +119,12 @@ class Explosion:
         }
         broken_T = _broken_losses(block, curves)
         for name, curve in curves.items():
-            stream = self._streams.setdefault(name, _Stream(name, self.config))
+            stream = self._streams.setdefault(name, Stream(name, self.config.knobs(is_loss=name in LOSSES)))
             findings += self._fold(stream, curve, block, broken_T, marks_T)
         return findings
 
     def _fold(
-        self, stream: _Stream, curve: Curve, block: IterationBlock, broken_T: Flags, marks_T: Ints
+        self, stream: Stream, curve: Curve, block: IterationBlock, broken_T: Flags, marks_T: Ints
     ) -> list[Finding]:
         value_T = np.full(len(block), np.nan)
         value_T[curve.at_K] = curve.value_K
@@ -314,7 +161,7 @@ class Explosion:
         """Continue from what `snapshot` gave."""
         self._streams = {}
         for name, kept in state["streams"].items():
-            self._streams[name] = _Stream(name, self.config)
+            self._streams[name] = Stream(name, self.config.knobs(is_loss=name in LOSSES))
             self._streams[name].restore(kept)
         self._marks.restore(state["marks"])
 

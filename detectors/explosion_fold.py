@@ -15,14 +15,57 @@ Every function here is plain Python on sequences that numba can compile: see `ke
 from __future__ import annotations
 
 import math
-from collections.abc import MutableSequence, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
+from .explosion_baseline import (
+    BASE,
+    BROKEN_RUN,
+    CURSOR,
+    FAR_RUN,
+    FLOATS,
+    FLOOR,
+    GATE,
+    GROWING,
+    HIGH_RUN,
+    IN_MINI,
+    IN_WINDOW,
+    INTS,
+    LOW_RUN,
+    MARKED,
+    MINI,
+    MINI_FROM,
+    MINI_NOISE,
+    MINI_NOW,
+    MINI_RING,
+    MINIS,
+    NOISE,
+    PEAK,
+    PHASE,
+    POINTS,
+    SINCE,
+    START,
+    START_LEVEL,
+    START_RANGE,
+    START_TOP,
+    UNIT,
+    WARM,
+    WAS_SLOW,
+    WHY,
+    WINDOW,
+    WINDOW_AT,
+    Counts,
+    Numbers,
+    best_mini,
+    close_mini,
+    insert_sorted,
+    learn,
+    median_sorted,
+    remove_sorted,
+    unit_of,
+)
 from .kernels import Array, Fold
-
-Numbers = MutableSequence[float]
-Counts = MutableSequence[int]
 
 # What the fold reports (its return value).
 END, SUSPECTED, RECOVERED, CONFIRMED, SPIKE, EXPLAINED, GREW_TO_NONFINITE = range(7)
@@ -31,27 +74,13 @@ QUIET, SUSPICIOUS, EXPLODED = range(3)
 # Why it was confirmed.
 BY_NONFINITE, BY_TENFOLD, BY_NO_RECOVERY = 1, 2, 3
 
-# Integers of the state.
-CURSOR, POINTS, PHASE, IN_WINDOW, WINDOW_AT, HIGH_RUN, LOW_RUN, SINCE, IN_MINI, MINIS = range(10)
-BROKEN_RUN, FAR_RUN, START, MARKED, WHY, GROWING, WAS_SLOW, MINI_FROM = range(10, 18)
-INTS = 18
-# Floats of the state.
-NOISE, MINI_NOISE, LAST_MINI, FLOOR, GATE, BASE, UNIT, PEAK, MINI_NOW, START_LEVEL = range(10)
-FLOATS = 10
 # Knobs: indices into the array that ExplosionConfig.knobs gives.
 RELATIVE, RISE, START_RISE, SLOW_RISE, HOLD, FAR, FAR_POINTS, SIGMAS, NONFINITE_POINTS, SPIKE_RISE = range(10)
-KNOBS = 10
+START_HOLD = 10
+KNOBS = 11
 
-WINDOW = 32
-"""Points of the moving level: spikes of up to 15 points cannot reach its median."""
-MINI = 8
-"""Points of a mini-block, whose median stands for them in the slow test."""
-MINI_RING = 64
-"""Mini-blocks remembered: 512 points, four doublings of the slowest explosion that must be seen."""
 RING = 256
 """Points kept for the onset: 200 before an alarm that comes within 50."""
-WARM = 16
-"""Points before the noise estimate is used; earlier only growth by START_RISE counts."""
 PATIENCE = 50
 """Points without recovery after which growth that lasts is an explosion (DESIGN section 6, 2)."""
 
@@ -69,81 +98,6 @@ def make_state() -> tuple[Array, ...]:
         np.zeros(RING),
         np.zeros(RING, np.int64),
     )
-
-
-def insert_sorted(ordered: Numbers, count: int, value: float) -> None:
-    """Put ``value`` into the first ``count`` elements of ``ordered``, which has room for one more."""
-    at = count
-    while at > 0 and ordered[at - 1] > value:
-        ordered[at] = ordered[at - 1]
-        at -= 1
-    ordered[at] = value
-
-
-def remove_sorted(ordered: Numbers, count: int, value: float) -> None:
-    """Take one ``value`` out of the first ``count`` elements of ``ordered``."""
-    at = 0
-    while ordered[at] != value:
-        at += 1
-    while at < count - 1:
-        ordered[at] = ordered[at + 1]
-        at += 1
-
-
-def median_sorted(ordered: Numbers, count: int) -> float:
-    """The median of the first ``count`` elements of ``ordered``."""
-    return ordered[(count - 1) // 2] * 0.5 + ordered[count // 2] * 0.5
-
-
-def unit_of(base: float, noise: float, floor: float, relative: float) -> float:
-    """What an excess is measured in: the level itself, not less than the floor and 3 sigma of noise."""
-    if relative == 0.0:
-        return 1.0
-    return max(abs(base), floor, 3.0 * noise, 1e-300)
-
-
-def learn(
-    value: float, level: float, ints: Counts, floats: Numbers, window: Numbers, ordered: Numbers
-) -> None:
-    """Let a quiet point into the window and the noise estimate."""
-    count = ints[IN_WINDOW]
-    if count > 0:
-        residual = abs(value - level)
-        # Weight 1/n at first, then 1/64; clipped, since one wild point says little of the noise.
-        if ints[POINTS] > WARM:
-            residual = min(residual, 4.0 * floats[NOISE] + 1e-300)
-        floats[NOISE] += (residual - floats[NOISE]) / min(ints[POINTS] + 1, 64)
-    if count == WINDOW:
-        remove_sorted(ordered, count, window[ints[WINDOW_AT]])
-        count -= 1
-    insert_sorted(ordered, count, value)
-    window[ints[WINDOW_AT]] = value
-    ints[WINDOW_AT] = (ints[WINDOW_AT] + 1) % WINDOW
-    ints[IN_WINDOW] = count + 1
-
-
-def close_mini(mini: Numbers, ints: Counts, floats: Numbers, minis: Numbers) -> None:
-    """A mini-block is full: its median joins the ring, its step from the last one the noise."""
-    now = median_sorted(mini, MINI)
-    ints[IN_MINI] = 0
-    if ints[MINIS] > 0:
-        step = abs(now - floats[LAST_MINI])
-        if ints[MINIS] > 8:
-            step = min(step, 4.0 * floats[MINI_NOISE] + 1e-300)
-        floats[MINI_NOISE] += (step - floats[MINI_NOISE]) / min(ints[MINIS], 32)
-    minis[ints[MINIS] % MINI_RING] = now
-    floats[LAST_MINI] = now
-    floats[MINI_NOW] = now
-    ints[MINIS] += 1
-
-
-def best_mini(ints: Counts, minis: Numbers) -> float:
-    """The least mini-block since the baseline began, among the last `MINI_RING`."""
-    first = max(ints[MINI_FROM], ints[MINIS] - MINI_RING)
-    best = minis[first % MINI_RING]
-    for at in range(first + 1, ints[MINIS]):
-        best = min(best, minis[at % MINI_RING])
-    return best
 
 
 def freeze(ints: Counts, floats: Numbers, base: float, gate: float, unit: float, points_ago: int) -> None:
@@ -179,6 +133,16 @@ def growing_points(ints: Counts, floats: Numbers, ring: Numbers, knobs: Sequence
     return last - at if rise > max(0.5 * knobs[RISE] * unit, noise) else 0
 
 
+def begin_curve(value: float, ints: Counts, floats: Numbers) -> None:
+    """One of the first four points: where the curve began, and how far it moved at once."""
+    if ints[POINTS] == 0:
+        floats[START_LEVEL] = value
+        floats[START_TOP] = value
+    floats[START_LEVEL] = min(floats[START_LEVEL], value)
+    floats[START_TOP] = max(floats[START_TOP], value)
+    floats[START_RANGE] = floats[START_TOP] - floats[START_LEVEL]
+
+
 def watch_quiet(
     value: float, ints: Counts, floats: Numbers, window: Numbers, ordered: Numbers, knobs: Sequence[float]
 ) -> int:
@@ -189,8 +153,11 @@ def watch_quiet(
     if count >= 3:
         sigma = 1.25 * floats[NOISE]
         is_warm = count >= WARM
-        # Before the noise is known its stand-in is half the range of the few points there are.
-        spread = sigma if is_warm else 0.5 * (ordered[count - 1] - ordered[0])
+        if not is_warm and knobs[RELATIVE] > 0 and ints[POINTS] < 4 * WARM:
+            # A median of so few points follows the growth; where the curve began it does not move.
+            level = min(level, floats[START_LEVEL])
+        # Before the noise is known its stand-in is half the range of the first four points.
+        spread = sigma if is_warm else 0.5 * floats[START_RANGE]
         unit = unit_of(level, spread, floats[FLOOR], knobs[RELATIVE])
         gate = knobs[START_RISE] * unit
         if is_warm:
@@ -218,13 +185,20 @@ def watch_quiet(
 
 def watch_slow(ints: Counts, floats: Numbers, minis: Numbers, knobs: Sequence[float]) -> int:
     """A full mini-block while nothing is suspected: has the curve left its best by far?"""
-    if ints[MINIS] - ints[MINI_FROM] < 4:
+    if ints[MINIS] - ints[MINI_FROM] < 2:
         return END
     best = best_mini(ints, minis)
     sigma = 1.25 * floats[MINI_NOISE]
     unit = unit_of(best, sigma, floats[FLOOR], knobs[RELATIVE])
     gate = max(knobs[SLOW_RISE] * unit, knobs[SIGMAS] * sigma)
     before = minis[(ints[MINIS] - 2) % MINI_RING]
+    is_slow = ints[MINIS] - ints[MINI_FROM] >= 4 and floats[MINI_NOW] - best > gate
+    if not is_slow and ints[MINIS] <= MINI_RING:
+        # What a model that knows nothing starts with is a ceiling: half as much again is lost. The
+        # noise of points counts here, since that of mini-blocks holds the growth itself.
+        best = floats[START_LEVEL]
+        unit = unit_of(best, 1.25 * floats[NOISE], floats[FLOOR], knobs[RELATIVE])
+        gate = max(knobs[START_HOLD] * unit, 0.5 * knobs[SIGMAS] * 1.25 * floats[NOISE])
     if floats[MINI_NOW] - best <= gate or before - best <= 0.7 * gate:
         return END
     ints[WAS_SLOW] = 1
@@ -336,6 +310,7 @@ def fold_explosion(
                 ints[BROKEN_RUN] = 0
             if ints[POINTS] < 4:
                 # 2 % of where the curve started: below it nothing that training could lose is left.
+                begin_curve(value, ints, floats)
                 floats[FLOOR] = max(floats[FLOOR], 0.02 * abs(value)) if knobs[RELATIVE] > 0 else 0.0
             insert_sorted(mini, ints[IN_MINI], value)
             ints[IN_MINI] += 1
@@ -370,6 +345,7 @@ FOLD = Fold(
     freeze,
     forget,
     growing_points,
+    begin_curve,
     watch_quiet,
     watch_slow,
     watch_suspicious,

@@ -31,7 +31,7 @@ Array = NDArray[Any]
 class Fold:
     """One fold and the choice of how to run it.
 
-    ``parts`` are the functions of the same file that the fold calls.
+    ``parts`` are the functions it calls, each after those that it calls itself.
 
     >>> import numpy as np
     >>> def count_up(values, place, total):
@@ -109,7 +109,9 @@ def _compile(function: Callable[..., int], parts: Sequence[Callable[..., Any]]) 
     prepare_cache()
     import numba
 
-    names = dict(function.__globals__)
+    names: dict[str, Any] = {}
+    for part in (*parts, function):
+        names.update(part.__globals__)
     for part in (*parts, function):
         plain = types.FunctionType(part.__code__, names, part.__name__)
         plain.__module__ = part.__module__

@@ -15,6 +15,7 @@ with the noise variance multiplied by its autocorrelation.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,8 @@ MAX_WINDOW = 200
 """Points looked at: KernelCPD takes about 0.4 µs a point here, and older ones say little."""
 MIN_BEFORE = 4
 """Points a level needs before the change; fewer leave it undefined."""
+MIN_REFINED = 12
+"""Points from which on ruptures is asked; of fewer it may find no segmentation."""
 SURE = 7.0
 """Drop of the log likelihood (in units of the noise variance, halved) up to which a change point stays
 possible: exp(-7) is about 1 in 1000."""
@@ -57,10 +60,20 @@ class Onset:
         }
 
 
-def find_onset(values_K: Floats, *, use_log: bool, shapes: tuple[str, ...] = ("step", "ramp")) -> Onset:
+def find_onset(
+    values_K: Floats,
+    *,
+    use_log: bool,
+    is_from_start: bool = False,
+    refine: bool = True,
+    shapes: tuple[str, ...] = ("step", "ramp"),
+) -> Onset:
     """The most likely change point of ``values_K``, which rise at some point and stay up.
 
     With ``use_log`` the logarithm is fitted where all values are positive: growth is multiplicative.
+    ``is_from_start`` says that nothing was observed before the window: one point before the change is
+    then enough, since the first loss is that of a model that nothing has touched yet. ``refine`` asks
+    ruptures where more than one candidate is left; its import takes a second.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -71,29 +84,31 @@ def find_onset(values_K: Floats, *, use_log: bool, shapes: tuple[str, ...] = ("s
     """
     y_K = np.asarray(values_K[-MAX_WINDOW:], np.float64)
     skipped = len(values_K) - len(y_K)
+    is_from_start = is_from_start and skipped == 0
+    least = 1 if is_from_start else MIN_BEFORE
     if use_log and bool((y_K > 0).all()):
         y_K = np.log(y_K)
     K = len(y_K)
-    if K < MIN_BEFORE + 2:
-        return Onset(
-            at=skipped + K - 1, last_clean=-1, first_bad=skipped + K - 1, shape="step", is_confirmed=False
-        )
-    scale = float(np.max(np.abs(y_K))) or 1.0
-    y_K = y_K / scale
-    rest_SC = np.stack([_rest_of_steps(y_K) if shape == "step" else _rest_of_ramps(y_K) for shape in shapes])
+    if least + 2 > K:
+        last = skipped + K - 1
+        return Onset(at=last, last_clean=-1, first_bad=last, shape="step", is_confirmed=False)
+    y_K = y_K / (float(np.max(np.abs(y_K))) or 1.0)
+    c_C = np.arange(least, K)
+    rest_SC = np.stack(
+        [_rest_of_steps(y_K, c_C) if shape == "step" else _rest_of_ramps(y_K, c_C) for shape in shapes]
+    )
     # A candidate stays possible if either shape allows it.
     rest_C = rest_SC.min(axis=0)
     best = int(rest_C.argmin())
     shape = shapes[int(rest_SC[:, best].argmin())]
-    at = best + MIN_BEFORE
-    variance = _noise_variance(y_K, at)
-    possible_C = np.flatnonzero(rest_C - rest_C[best] <= 2.0 * SURE * variance)
-    low, high = int(possible_C[0]) + MIN_BEFORE, int(possible_C[-1]) + MIN_BEFORE
+    at = int(c_C[best])
+    possible_C = np.flatnonzero(rest_C - rest_C[best] <= 2.0 * SURE * _noise_variance(y_K, at))
+    low, high = int(c_C[possible_C[0]]), int(c_C[possible_C[-1]])
     is_confirmed = low == high
-    if not is_confirmed and shape == "step":
+    if refine and not is_confirmed and shape == "step" and K >= MIN_REFINED:
         at, is_confirmed = _refine(y_K, at, low, high)
-    # A change at the first candidate may as well lie before the window.
-    last_clean = skipped + low - 1 if low > MIN_BEFORE else -1
+    # A change at the first candidate may as well lie before the window, unless nothing does.
+    last_clean = skipped + low - 1 if low > least or is_from_start else -1
     return Onset(
         at=skipped + at,
         last_clean=last_clean,
@@ -103,10 +118,9 @@ def find_onset(values_K: Floats, *, use_log: bool, shapes: tuple[str, ...] = ("s
     )
 
 
-def _rest_of_steps(y_K: Floats) -> Floats:
+def _rest_of_steps(y_K: Floats, c_C: Ints) -> Floats:
     """Sum of squares left by a step at each candidate c: points [0, c) and [c, K)."""
     K = len(y_K)
-    c_C = np.arange(MIN_BEFORE, K)
     sum_K = np.concatenate(([0.0], np.cumsum(y_K)))
     total = float(np.dot(y_K, y_K))
     before_C = sum_K[c_C]
@@ -114,10 +128,9 @@ def _rest_of_steps(y_K: Floats) -> Floats:
     return np.asarray(total - before_C**2 / c_C - after_C**2 / (K - c_C))
 
 
-def _rest_of_ramps(y_K: Floats) -> Floats:
+def _rest_of_ramps(y_K: Floats, c_C: Ints) -> Floats:
     """Sum of squares left by y = a + b * max(0, t - c + 1) at each candidate c, b free, a free."""
     K = len(y_K)
-    c_C = np.arange(MIN_BEFORE, K)
     n_C = (K - c_C).astype(np.float64)
     # Sums over the hinge u = 1 … n of the points from c on.
     u1_C = n_C * (n_C + 1) / 2
@@ -134,11 +147,15 @@ def _rest_of_ramps(y_K: Floats) -> Floats:
 
 
 def _noise_variance(y_K: Floats, at: int) -> float:
-    """Variance of one point about its level before ``at``, times (1 + phi) / (1 - phi) for its AR(1)."""
-    before_K = y_K[:at]
-    # Differences do not see a decline; the median does not see a spike.
-    steps = np.diff(before_K)
-    sigma = float(np.median(np.abs(steps))) / 0.6745 / np.sqrt(2.0)
+    """Variance of one point about its level before ``at``, times (1 + phi) / (1 - phi) for its AR(1).
+
+    Fewer than `MIN_BEFORE` points before have none: the steps between all points stand in.
+    """
+    before_K = y_K[:at] if at >= MIN_BEFORE else y_K
+    # Differences do not see a decline; their median does not see a spike.
+    sigma = float(np.median(np.abs(np.diff(before_K)))) / 0.6745 / math.sqrt(2.0)
+    if at < MIN_BEFORE:
+        return sigma**2
     centred_K = before_K - before_K.mean()
     power = float(np.dot(centred_K, centred_K))
     phi = float(np.dot(centred_K[1:], centred_K[:-1])) / power if power > 0 else 0.0
