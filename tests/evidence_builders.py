@@ -130,7 +130,7 @@ def drift(first_bad: int, last_clean: int | None, alarm: int, metric: str = "los
     return evidence(Pattern.SHARP_SLOW_DEGRADE, metric, first_bad, last_clean, **{**given, **more})
 
 
-def event(kind: EventKind, iteration: int, rank: int = 0, **fields: object) -> Event:
+def event(kind: EventKind, iteration: int, rank: int = 0, /, **fields: object) -> Event:
     """An event of the run."""
     return Event(kind=kind, run="r", rank=rank, iteration=iteration, fields=fields)
 
