@@ -245,6 +245,7 @@ def _sparse(records: Sequence[Record]) -> tuple[Sparse, Sparse, dict[str, tuple[
 def _dense_number(size: int, rows: list[int], values: list[Value]) -> NumberColumn:
     values_N, present_N = np.full(size, np.nan), np.zeros(size, np.bool_)
     values_N[rows] = values
+    values_N[np.isnan(values_N)] = np.nan  # one NaN for all: conflicts are settled by bit patterns
     present_N[rows] = True
     return NumberColumn(values_N, present_N)
 
