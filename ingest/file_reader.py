@@ -11,14 +11,12 @@ from typing import BinaryIO
 from firstfault.telemetry import UNNAMED_RANK
 from firstfault.wire import Defaults
 
-from .arrow_stream import iter_arrow_file
 from .blocks import RecordBatch
 from .compression import TruncatedInput, open_bounded
 from .decode import DecodeConfig, Decoder
 from .errors import UnreadableInput
 from .jobs import JobFile
 from .json_keys import JsonLinesAdapter, read_keys
-from .parquet_file import iter_parquet
 from .sniff import HEAD_BYTES, Format, Packing, find_dialect, packing_of, sniff
 from .table_header import ROW_NUMBER
 from .table_lines import last_record_end
@@ -144,6 +142,10 @@ class FileReader:
         if not self._is_plain:
             raise UnreadableInput(f"{self._name}: {form.value} files must not be packed with gzip or zstd")
         self.notes = replace(self.notes, format=form.value)
+        # pyarrow is heavy: text files must not pay for it
+        from .arrow_stream import iter_arrow_file
+        from .parquet_file import iter_parquet
+
         read = iter_arrow_file if form is Format.ARROW else iter_parquet
         for batch in read(self.path, self._config.decode, self._defaults):
             self.says_attempt = self.says_attempt or bool(batch.attempt_N.any())

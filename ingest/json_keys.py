@@ -44,7 +44,7 @@ def read_keys(head: bytes) -> JsonKeys:
     times = Counter(key for each in objects for key, value in each.items() if value is not None)
     common = {key for key in times if times[key] >= half}
     is_wire = {"run", "rank"} <= common
-    if not objects or is_wire or _counts(objects, ITERATION_KEYS, half):
+    if not objects or is_wire or not common.isdisjoint(ITERATION_KEYS):
         return JsonKeys(is_wire=is_wire, renamed=_renamed(common))
     remarks: list[str] = []
     counter = _counts(objects, ITERATION_NAMES, half)
