@@ -1,0 +1,108 @@
+"""Laws 1 to 4, 6 and 7 of the path of a record, on the sample logs."""
+
+from __future__ import annotations
+
+import random
+
+import psutil
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ingest.decode import Decoder, RawMessage
+from service.pipeline import Pipeline
+
+from .sample_builders import Truth, cut, doubled, lines_of, manifest, shuffled, verdict_bytes
+
+LOGS = manifest()
+one_by_name = pytest.mark.parametrize("truth", LOGS, ids=[truth.name for truth in LOGS])
+SHORT = 1500
+"""Lines of the short logs on which many arrangements are tried: past the lateness bound of 8 ranks."""
+
+
+@one_by_name
+def test_order_within_the_bound_and_duplication_do_not_matter(truth: Truth) -> None:
+    lines = lines_of(truth.file)
+    plain = verdict_bytes([lines])
+    for seed in range(2):
+        rng = random.Random(seed)
+        arranged = shuffled(doubled(lines, rng), rng)
+        assert verdict_bytes(cut(arranged, [997])) == plain
+
+
+@one_by_name
+def test_cutting_does_not_matter(truth: Truth) -> None:
+    lines = lines_of(truth.file)
+    plain = verdict_bytes([lines])
+    for sizes in ([61], [1, 2, 3, 500, 8, 1000]):
+        assert verdict_bytes(cut(lines, sizes)) == plain
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10**6), data=st.data())
+def test_any_arrangement_of_a_short_log_gives_the_same_bytes(seed: int, data: st.DataObject) -> None:
+    truth = data.draw(st.sampled_from([log for log in LOGS if log.ranks]))
+    lines = lines_of(truth.file)[:SHORT]
+    rng = random.Random(seed)
+    arranged = shuffled(doubled(lines, rng), rng)
+    sizes = data.draw(st.lists(st.integers(1, 700), min_size=1, max_size=6))
+
+    assert verdict_bytes(cut(arranged, sizes)) == verdict_bytes([lines])
+
+
+def test_one_record_at_a_time_gives_the_bytes_of_the_whole_file_at_once() -> None:
+    truth = next(log for log in LOGS if log.name == "nan_activation")
+    lines = lines_of(truth.file)[:SHORT]
+
+    assert verdict_bytes(cut(lines, [1])) == verdict_bytes([lines])
+
+
+def test_asking_for_a_verdict_in_between_changes_nothing() -> None:
+    truth = next(log for log in LOGS if log.name == "drift_param")
+    lines = lines_of(truth.file)
+    pipeline, decoder = Pipeline(), Decoder()
+    for offset, piece in enumerate(cut(lines, [1111])):
+        pipeline.feed(decoder.decode([RawMessage("sample", offset, b"\n".join(piece))]))
+        for ended in (False, True):
+            pipeline.verdicts(ended=ended)
+
+    from detectors.verdict import canonical_bytes
+
+    assert [canonical_bytes(verdict) for verdict in pipeline.verdicts()] == verdict_bytes([lines])
+
+
+@one_by_name
+def test_a_checkpoint_in_between_changes_nothing(truth: Truth) -> None:
+    from detectors.verdict import canonical_bytes
+
+    lines = lines_of(truth.file)
+    pipeline, decoder = Pipeline(), Decoder()
+    for offset, piece in enumerate(cut(lines, [2345])):
+        pipeline.feed(decoder.decode([RawMessage("sample", offset, b"\n".join(piece))]))
+        restored = Pipeline()
+        restored.restore(pipeline.snapshot())
+        pipeline = restored
+
+    assert [canonical_bytes(verdict) for verdict in pipeline.verdicts()] == verdict_bytes([lines])
+
+
+def test_state_does_not_grow_with_the_length_of_a_run() -> None:
+    truth = next(log for log in LOGS if log.name == "healthy")
+    template = [line for line in lines_of(truth.file) if b'"event"' not in line]
+    per_round = template[: 8 * 200]
+    pipeline, decoder = Pipeline(), Decoder()
+    sizes = []
+    for turn in range(12):
+        moved = [_moved(line, 200 * turn) for line in per_round]
+        pipeline.feed(decoder.decode([RawMessage("sample", turn, b"\n".join(moved))]))
+        sizes.append(len(pipeline.snapshot()))
+
+    assert sizes[-1] < 1.5 * sizes[3]
+    assert psutil.Process().memory_info().rss < 4 << 30
+
+
+def _moved(line: bytes, by: int) -> bytes:
+    import json
+
+    fields = json.loads(line)
+    return json.dumps({**fields, "iteration": fields["iteration"] % 200 + by}).encode()
