@@ -139,10 +139,10 @@ def _curve(recording: Recording) -> list[CurvePoint]:
 
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM unwinds as Ctrl-C does, so that children and the broker are ended."""
+    """SIGTERM unwinds the stack as Ctrl-C does, so that children and the broker are ended."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        raise SystemExit(Exit.TERMINATED)
 
     before = signal.signal(signal.SIGTERM, interrupt)
     try:

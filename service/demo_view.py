@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .ink import WIDTH, Ink, clean, ink_for, pad, wrap
+from .ink import Ink, clean, ink_for, pad, wrap
 from .plot import sparkline
 from .recordings import Recording
 from .sentence import LABEL_WORDS, rank_words, root_incident
@@ -16,7 +16,7 @@ from .sentence import LABEL_WORDS, rank_words, root_incident
 if TYPE_CHECKING:
     from rich.live import Live
 
-_SPARK = 26
+_SPARK = 16
 _MAX_SENTENCES = 6
 _PLAIN_EVERY = 0.1
 """Share of a recording after which a plain line is printed."""
@@ -56,14 +56,16 @@ def view_for_terminal() -> View:
 def table_lines(moment: Moment, ink: Ink) -> list[str]:
     """The live table: a row a run with its progress, its curve and what is thought of it, then sentences."""
     lines = [ink.paint("firstfault demo", "bold") + ink.paint(f"   {clean(moment.title, 60)}", "dim"), ""]
-    lines.append(ink.paint("  " + _row("run", "iteration", "judged to", "loss", "verdict"), "dim"))
+    lines.append(ink.paint("  " + _row("run", "sent", "judged", "loss", "verdict"), "dim"))
     for recording in moment.recordings:
         verdict = moment.verdicts.get(recording.run)
         words, style = _verdict_words(verdict, moment)
-        curve = sparkline(recording.losses(moment.sent[recording.run]), ink, _SPARK)
+        sent = moment.sent[recording.run]
+        width = max(1, round(_SPARK * sent / len(recording.lines)))
+        curve = sparkline(recording.losses(sent), ink, width)
         judged_to = None if verdict is None else verdict["judged_to_iteration"]
         judged = "" if judged_to is None else str(judged_to)
-        row = _row(clean(recording.run, 14), _place(recording, moment), judged, curve, "")
+        row = _row(clean(recording.run, 12), _place(recording, moment), judged, curve, "")
         lines.append("  " + row + ink.paint(words, style))
     lines.append("")
     for sentence in moment.sentences[-_MAX_SENTENCES:]:
@@ -140,8 +142,7 @@ class PlainView:
 
 
 def _row(run: str, iteration: str, judged: str, curve: str, verdict: str) -> str:
-    cells = (pad(run, 14), pad(iteration, 9), pad(judged, 9), pad(curve, _SPARK), verdict)
-    return "  ".join(cells)[: WIDTH + 40]
+    return "  ".join((pad(run, 12), pad(iteration, 7), pad(judged, 6), pad(curve, _SPARK), verdict))
 
 
 def _place(recording: Recording, moment: Moment) -> str:
@@ -157,5 +158,5 @@ def _verdict_words(verdict: Mapping[str, Any] | None, moment: Moment) -> tuple[s
     if root is None or root["certainty"] != "confirmed":
         return ("healthy so far" if moment.is_streaming else "healthy"), "green"
     ranks = [int(rank) for rank in root["first"]["ranks"]]
-    who = f", rank {rank_words(ranks, len(ranks), limit=2)}" if ranks else ""
-    return f"{LABEL_WORDS[str(verdict['label'])]}{who}, since {root['first']['iteration']}", "red"
+    who = f", rank {rank_words(ranks, len(ranks), limit=1)}" if ranks else ""
+    return f"{LABEL_WORDS[str(verdict['label'])]}{who} at {root['first']['iteration']}", "red"

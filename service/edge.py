@@ -22,6 +22,7 @@ class Exit(IntEnum):
     """The service could not do its work: broker, store, or a bug."""
     INTERRUPTED = 130
     BROKEN_PIPE = 141
+    TERMINATED = 143
 
 
 def say(text: str) -> None:

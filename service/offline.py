@@ -142,6 +142,10 @@ def follow_jobs(
                     if told.get(key) != news:
                         told[key] = news
                         on_change(run)
+        for one in followed:
+            # what was written up to the moment of stopping still counts
+            while not one.unreadable and one.step(0.0):
+                pass
         return [one.result() for one in followed]
     finally:
         for one in followed:
@@ -181,15 +185,15 @@ class _Reading:
             stream=StreamConfig(lateness_iterations=settings.pipeline.alignment.lateness_iterations),
         )
 
-    def step(self, timeout_s: float) -> None:
-        """Take the next batches."""
+    def step(self, timeout_s: float) -> bool:
+        """Take the next batches; whether any came."""
         if self.unreadable:
-            return
+            return False
         try:
             batches = self._source.poll(timeout_s)
         except UnreadableInput as error:
             self.unreadable = str(error)
-            return
+            return False
         for batch in batches:
             self._tally.add(batch.rejected)
             if self._options.quarantine is not None:
@@ -197,6 +201,7 @@ class _Reading:
             self._pipeline.feed(batch)
         if self._options.watcher is not None:
             self._options.watcher(self.job, self._source.progress)
+        return bool(batches)
 
     @property
     def is_over(self) -> bool:
