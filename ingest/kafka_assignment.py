@@ -20,6 +20,15 @@ def part_name(partition: Any) -> str:
     return f"{partition.topic}:{partition.partition}"
 
 
+def knows_topic(consumer: Any, topic: str) -> bool:
+    """Whether the client has heard of a topic it subscribed to.
+
+    Looked up in the client's own list, which it keeps fresh: its public calls ask the broker without
+    any time limit.
+    """
+    return bool(consumer._cluster.partitions_for_topic(topic))
+
+
 class Assignment:
     """Next offsets of the partitions that a consumer holds. Used by the polling thread only.
 
@@ -103,13 +112,13 @@ class Assignment:
 
         try:
             if not self._placed:
-                # The client's own list, kept fresh for subscribed topics: asking anew has no time limit.
-                is_known = consumer._cluster.partitions_for_topic(topic)
-                return (None if is_known else f"topic {topic} does not exist"), None
+                return (None if knows_topic(consumer, topic) else f"topic {topic} does not exist"), None
             ends = consumer.end_offsets(list(self._placed), timeout_ms=timeout_ms)
+            # The client's own place: it is past the markers of transactions, which nobody hands out.
+            at = {partition: consumer.position(partition, timeout_ms=timeout_ms) or 0 for partition in ends}
         except KafkaError as error:
             return f"the broker does not answer: {error}", None
-        return None, sum(max(0, end - self._next[part_name(partition)]) for partition, end in ends.items())
+        return None, sum(max(0, end - at[partition]) for partition, end in ends.items())
 
     def show_to_kafka(self, consumer: Any) -> None:
         """Commit the positions to Kafka without waiting: only its lag display reads them."""

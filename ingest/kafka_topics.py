@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .errors import SourceUnavailable
+from .kafka_clients import make_client
+
+log = logging.getLogger(__name__)
 
 TELEMETRY_TOPIC = "firstfault.telemetry"
 VERDICTS_TOPIC = "firstfault.verdicts"
@@ -39,33 +43,40 @@ def create_topics(
 ) -> tuple[str, ...]:
     """Create the topics that do not exist; gives the names created.
 
+    One that the broker refuses (no right to, a bad name) is logged and left out: the others may be all
+    that is needed, and a missing telemetry topic shows in the source's health.
+
     Raises:
-        SourceUnavailable: the broker does not answer, or does not let us create topics.
+        SourceUnavailable: the broker does not answer.
     """
     from kafka import KafkaAdminClient
-    from kafka.errors import KafkaError, TopicAlreadyExistsError
+    from kafka.errors import KafkaError
 
-    settings: dict[str, Any] = {"bootstrap_timeout_ms": int(timeout_s * 1000), **client}
-    created = []
+    timeout_ms = int(timeout_s * 1000)
     try:
-        admin = KafkaAdminClient(bootstrap_servers=list(bootstrap), **settings)
+        settings = {"bootstrap_servers": list(bootstrap), "bootstrap_timeout_ms": timeout_ms}
+        admin = make_client(KafkaAdminClient, settings, client)
         try:
-            there = set(admin.list_topics())
-            for name, how in config.settings().items():
-                if name in there:
-                    continue
-                try:
-                    admin.create_topics(
-                        {name: dict(how)}, timeout_ms=int(timeout_s * 1000), wait_for_metadata=True
-                    )
-                    created.append(name)
-                except TopicAlreadyExistsError:
-                    continue  # another worker was faster
+            missing = set(config.settings()) - set(admin.list_topics())
+            return tuple(name for name in sorted(missing) if _create(admin, name, config, timeout_ms))
         finally:
             admin.close()
     except KafkaError as error:
-        raise SourceUnavailable(f"topics cannot be created on {', '.join(bootstrap)}: {error}") from error
-    return tuple(created)
+        raise SourceUnavailable(f"topics cannot be listed on {', '.join(bootstrap)}: {error}") from error
+
+
+def _create(admin: Any, name: str, config: TopicsConfig, timeout_ms: int) -> bool:
+    from kafka.errors import BrokerResponseError, TopicAlreadyExistsError
+
+    try:
+        how = dict(config.settings()[name])
+        admin.create_topics({name: how}, timeout_ms=timeout_ms, wait_for_metadata=True)
+    except TopicAlreadyExistsError:
+        return False  # another worker was faster
+    except BrokerResponseError as error:
+        log.warning("topic cannot be created", extra={"topic": name, "reason": str(error)})
+        return False
+    return True
 
 
 def unreachable(bootstrap: Sequence[str], timeout_s: float) -> str | None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ingest.blocks import Rejected
+from ingest.kafka_clients import make_client
 from ingest.kafka_topics import TopicsConfig, unreachable
 
 log = logging.getLogger(__name__)
@@ -137,6 +138,7 @@ class Publisher:
         config = self._config
         timeout_ms = int(config.send_timeout_s * 1000)
         settings: dict[str, Any] = {
+            "bootstrap_servers": list(config.bootstrap),
             "acks": "all",
             "compression_type": "lz4",
             "linger_ms": 20,  # rejected lines come in bursts; a verdict may wait this long
@@ -146,14 +148,13 @@ class Publisher:
             "bootstrap_timeout_ms": timeout_ms // 3,
             "allow_auto_create_topics": False,
             "reconnect_backoff_max_ms": 1_000,
-            **config.client,
         }
         while True:
-            # The plain connection first: a client that cannot bootstrap leaves sockets to the collector.
+            # The plain connection first: it fails at once and says why.
             why = unreachable(config.bootstrap, config.retry_s)
             try:
                 if why is None:
-                    return KafkaProducer(bootstrap_servers=list(config.bootstrap), **settings)
+                    return make_client(KafkaProducer, settings, config.client)
             except KafkaError as error:
                 why = str(error)
             log.warning("nothing can be published yet", extra={"reason": why})

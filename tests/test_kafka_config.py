@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.kafka_config import KafkaSourceConfig
+from ingest.decode import Decoder
+from ingest.errors import UnreadableInput
+from ingest.kafka_source import KafkaSource, KafkaSourceConfig
 
 
 @pytest.mark.parametrize(
@@ -19,3 +21,9 @@ from ingest.kafka_config import KafkaSourceConfig
 def test_a_setting_out_of_range_is_named(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}$"):
         KafkaSourceConfig(**settings)  # type: ignore[arg-type]  # any field, to see it refused
+
+
+def test_a_client_setting_that_kafka_python_does_not_know_is_named() -> None:
+    config = KafkaSourceConfig(client={"security_protocol": "SSL", "sasl_mechanizm": "PLAIN"})
+    with pytest.raises(UnreadableInput, match=r"kafka\.client\.sasl_mechanizm is no setting"):
+        KafkaSource(config, Decoder(), {})

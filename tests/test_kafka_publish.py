@@ -131,3 +131,9 @@ def test_topics_are_created_once_and_verdicts_are_compacted(broker: LocalKafka) 
     (described,) = admin.describe_topics(["made.t"])
     assert len(described["partitions"]) == 3
     admin.close()
+
+
+def test_a_topic_that_the_broker_refuses_does_not_hold_up_the_others(broker: LocalKafka) -> None:
+    names = TopicsConfig(telemetry="kept.t", verdicts="not/a/name", dead_letter="kept.d")
+    settings = {"max_poll_records": 7}  # of consumers only: the admin client does not know it
+    assert create_topics([broker.address], names, settings) == ("kept.d", "kept.t")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 import time
 from pathlib import Path
 
@@ -159,6 +161,33 @@ def test_an_offset_beyond_the_end_reads_the_topic_anew(broker: LocalKafka, new_t
     source.close()
 
 
+def test_the_end_marker_of_a_transaction_is_no_lag(broker: LocalKafka, new_topic: NewTopic) -> None:
+    from kafka import KafkaProducer
+
+    topic = new_topic(1)
+    producer = KafkaProducer(bootstrap_servers=[broker.address], transactional_id=f"on-{topic}")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(topic, line(0))
+    producer.commit_transaction()
+    producer.close()
+    source = a_source(broker.address, topic)
+    assert read_records(source, 1) == [0]
+    read_until(source, lambda _: source.health().lag_messages == 0, timeout_s=10)
+    assert source.health().lag_messages == 0
+    source.close()
+
+
+def test_something_that_is_no_kafka_is_told_apart_from_nothing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        source = a_source(f"127.0.0.1:{silent.getsockname()[1]}", "any", connect_timeout_s=0.5)
+        threads = threading.active_count()
+        with pytest.raises(SourceUnavailable, match="accepts connections but does not answer as Kafka"):
+            source.poll(0.1)
+        assert threading.active_count() == threads, "an attempt leaves no thread behind"
+        source.close()
+
+
 def test_a_topic_that_does_not_exist_is_named_and_read_once_it_does(broker: LocalKafka) -> None:
     from kafka import KafkaAdminClient
 
@@ -206,8 +235,6 @@ def test_a_broker_that_cannot_start_says_why_with_the_end_of_its_log(tmp_path: P
 
 
 def _closed_port() -> int:
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,0 +1,47 @@
+"""Making kafka-python clients that leave nothing behind when the broker does not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .errors import UnreadableInput
+
+
+def make_client(client_class: Any, settings: Mapping[str, object], shared: Mapping[str, object]) -> Any:
+    """A consumer, producer or admin client.
+
+    Of the ``shared`` settings, which one table of ours gives to all three classes, those are used that
+    this class knows: each refuses the others. A constructor that cannot bootstrap keeps its thread and
+    sockets for ever, one set per attempt, so the network client is made here and closed for it.
+
+    Raises:
+        kafka.errors.KafkaError: no bootstrap within ``bootstrap_timeout_ms``.
+    """
+    made: list[Any] = []
+    make_network = client_class.DEFAULT_CONFIG["kafka_client"]
+
+    def network(*args: Any, **settings: Any) -> Any:
+        made.append(make_network(*args, **settings))
+        return made[-1]
+
+    known = {name: value for name, value in shared.items() if name in client_class.DEFAULT_CONFIG}
+    try:
+        return client_class(**{**settings, **known, "kafka_client": network})
+    except BaseException:
+        for client in made:
+            client.close()
+        raise
+
+
+def check_settings(shared: Mapping[str, object]) -> None:
+    """Refuse shared settings that no class knows: a misspelt one would be left out without a word.
+
+    Raises:
+        UnreadableInput: names the setting.
+    """
+    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+
+    known = {name for one in (KafkaConsumer, KafkaProducer, KafkaAdminClient) for name in one.DEFAULT_CONFIG}
+    for name in sorted(set(shared) - known):
+        raise UnreadableInput(f"kafka.client.{name} is no setting of kafka-python")
