@@ -76,6 +76,8 @@ class FileReader:
         """Whether its lines carry run and rank, as our own do."""
         self.says_attempt = False
         """Whether a record so far says its attempt."""
+        self.names_ranks = False
+        """Whether a record so far says its rank."""
 
     @property
     def decode_anew(self) -> Callable[[], Callable[[bytes], RecordBatch]] | None:
@@ -149,7 +151,7 @@ class FileReader:
         read = iter_arrow_file if form is Format.ARROW else iter_parquet
         for batch in read(self.path, self._config.decode, self._defaults):
             self.says_attempt = self.says_attempt or bool(batch.attempt_N.any())
-            self.is_wire = self.is_wire or bool((batch.rank_N != UNNAMED_RANK).any())
+            self.is_wire = self.is_wire or bool((batch.rank_N != self._defaults.rank).any())
             yield batch
         stream.seek(0, 2)  # read to its end, through another handle
 
@@ -220,6 +222,7 @@ class FileReader:
     def note(self, batch: RecordBatch) -> None:
         """Count a batch in the notes."""
         self._metrics.update(dict.fromkeys((*batch.numbers, *batch.checksums)))
+        self.names_ranks = self.names_ranks or bool((batch.rank_N != self._defaults.rank).any())
         self.notes = replace(
             self.notes,
             rows=self.notes.rows + len(batch),

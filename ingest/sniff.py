@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 
 from .errors import UnreadableInput
 
@@ -69,7 +70,7 @@ def sniff(head: bytes, name: str) -> Format:
         return Format.ARROW
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise UnreadableInput(f"{name}: text must be UTF-8, but it begins with the mark of UTF-16")
-    if any(_OBJECT_KEY.match(line.lstrip()) for line in _lines(head)):
+    if b"{" in head and any(_OBJECT_KEY.match(line.lstrip()) for line in _lines(head)):
         return Format.JSON_LINES
     # One stray control byte in a text file is damage; more than one in a hundred is no text.
     if len(_CONTROL.findall(head)) * 100 > len(head):
@@ -90,7 +91,8 @@ def find_dialect(head: bytes, name: str) -> Dialect:
     Raises:
         UnreadableInput: one column, no header, or text that is no table.
     """
-    lines = [line for line in _text_lines(head) if line.strip() and not line.startswith("#")][:3]
+    filled = (line for line in _lines(head) if line.strip() and not line.startswith(b"#"))
+    lines = [line.decode("utf-8", "replace") for line in islice(filled, 3)]
     if not lines:
         raise UnreadableInput(f"{name}: must hold records, but it holds only blank lines and comments")
     names, delimiter = max(
@@ -139,9 +141,13 @@ def _cells(line: str, delimiter: str) -> tuple[str, ...]:
     return tuple(cell.strip() for cell in row)
 
 
-def _lines(head: bytes) -> list[bytes]:
-    return head.removeprefix(b"\xef\xbb\xbf").replace(b"\r", b"\n").split(b"\n")
-
-
-def _text_lines(head: bytes) -> list[str]:
-    return [line.decode("utf-8", "replace") for line in _lines(head)]
+def _lines(head: bytes) -> Iterator[bytes]:
+    """The lines of ``head`` one by one: most questions are answered by the first."""
+    head = head.removeprefix(b"\xef\xbb\xbf")
+    end = b"\n" if b"\n" in head else b"\r"
+    start = 0
+    while start <= len(head):
+        stop = head.find(end, start)
+        stop = len(head) if stop < 0 else stop
+        yield head[start:stop].rstrip(b"\r")
+        start = stop + 1

@@ -45,15 +45,16 @@ class Cells:
     text_N: Flags
 
 
-def numbers_of(column: pl.Series) -> Cells:
-    """The column as float64; text is NaN and marked in ``text_N``."""
-    import polars as pl
-
-    cast = column.cast(pl.Float64, strict=False)
-    present_N = column.is_not_null().to_numpy()
-    text_N = present_N & cast.is_null().to_numpy()
-    values_N = np.array(cast.fill_null(np.nan).to_numpy(), dtype=np.float64)
+def numbers_of(column: pl.Series, cast: pl.Series) -> Cells:
+    """The column as float64, given what polars makes of it; text is NaN and marked in ``text_N``."""
+    values_N = np.array(cast.to_numpy(), dtype=np.float64)  # null becomes nan
+    present_N = np.ones(len(column), np.bool_)
+    if column.null_count():
+        present_N = np.array(column.is_not_null().to_numpy())
+    text_N = np.zeros(len(column), np.bool_)
     values_N[np.isnan(values_N)] = np.nan  # one bit pattern: "-nan" and "nan" are the same report
+    if cast.null_count() > column.null_count():
+        text_N = present_N & cast.is_null().to_numpy()
     for row in np.flatnonzero(text_N):
         value = _special(str(column[int(row)]))
         if value is not None:

@@ -65,7 +65,7 @@ class TableRows:
         self, frame: pl.DataFrame, number_N: NDArray[np.int64], rejected: list[Rejected]
     ) -> RecordBatch:
         """The records of ``frame`` (text, null where empty); ``number_N`` are the lines of its rows."""
-        rows = _Rows(self._source, number_N, rejected, np.ones(len(number_N), np.bool_))
+        rows = _Rows(self._source, number_N, rejected, np.ones(len(number_N), np.bool_), _as_numbers(frame))
         iteration_N = self._iterations(frame, rows)
         runs, run_N = self._runs(frame, rows)
         ranks = self._identity(frame, "rank", rows)
@@ -97,7 +97,7 @@ class TableRows:
         at = self.header.iteration
         if at is None:
             return np.arange(self._next_row, self._next_row + frame.height, dtype=np.int64)
-        iteration_N, good_N = whole_numbers(numbers_of(frame[str(at)]), MAX_ITERATION)
+        iteration_N, good_N = whole_numbers(rows.numbers(frame, at), MAX_ITERATION)
         rows.reject_whole(~good_N, "iteration", integer_rule(MAX_ITERATION), frame[str(at)])
         return iteration_N
 
@@ -108,7 +108,7 @@ class TableRows:
         at = self.header.identity.get(key)
         if at is None:
             return np.full(frame.height, default, np.int32)
-        cells = numbers_of(frame[str(at)])
+        cells = rows.numbers(frame, at)
         value_N, good_N = whole_numbers(cells, greatest)
         rows.reject_whole(cells.present_N & ~good_N, key, integer_rule(greatest), frame[str(at)])
         return np.where(good_N, value_N, default).astype(np.int32)
@@ -130,7 +130,7 @@ class TableRows:
         at = self.header.identity.get("time")
         if at is None:
             return np.full(frame.height, np.nan)
-        cells = numbers_of(frame[str(at)])
+        cells = rows.numbers(frame, at)
         finite_N = np.isfinite(cells.values_N)
         rows.reject_value(cells.present_N & ~finite_N, "time", RULE_TIME, frame[str(at)])
         return np.where(finite_N, cells.values_N, np.nan)
@@ -148,7 +148,7 @@ class TableRows:
                 for cell in bad:
                     rows.reject_cell(cell.row, name, RULE_CHECKSUM, cell.text)
                 continue
-            cells = numbers_of(column)
+            cells = rows.numbers(frame, at)
             if self._holds_text(at, cells):
                 label = self._labels.setdefault(at, LabelColumn())
                 labels += [(row, name, text) for row, text in label.take(column)]
@@ -186,6 +186,12 @@ class _Rows:
     number_N: NDArray[np.int64]
     rejected: list[Rejected]
     keep_N: Flags
+    cast: pl.DataFrame
+    """The same cells as numbers, null where they are none."""
+
+    def numbers(self, frame: pl.DataFrame, at: int) -> Cells:
+        """One column as numbers."""
+        return numbers_of(frame[str(at)], self.cast[str(at)])
 
     def reject_whole(self, bad_N: Flags, field: str, rule: str, column: pl.Series) -> None:
         """Drop the records of ``bad_N``."""
@@ -205,3 +211,9 @@ class _Rows:
 
     def _rejected(self, row: int, field: str, rule: str, text: object, *, whole: bool) -> Rejected:
         return Rejected(field, rule, describe(text), whole, self.source, int(self.number_N[row]))
+
+
+def _as_numbers(frame: pl.DataFrame) -> pl.DataFrame:
+    import polars as pl
+
+    return frame.select(pl.all().cast(pl.Float64, strict=False))
