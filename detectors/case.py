@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from firstfault.telemetry import UNNAMED_RANK
+
 from .drafts import Draft
 from .facts import AttemptFacts, AttemptFindings
 from .incident import First, Incident, Scope
@@ -48,11 +50,15 @@ class Case:
 
     def is_clean(self, metric: str) -> bool:
         """Whether ``metric`` was seen clean on every suspect, at the iteration of the fault."""
-        return self._seen(metric, bad=False) >= set(self.origin.ranks) != set()
+        return self._seen(metric, bad=False) >= self._own
 
     def is_bad(self, metric: str) -> bool:
         """Whether ``metric`` was seen bad on a suspect, at the iteration of the fault."""
-        return not self._seen(metric, bad=True).isdisjoint(self.origin.ranks)
+        return not self._seen(metric, bad=True).isdisjoint(self._own)
+
+    @property
+    def _own(self) -> set[int]:
+        return set(self.origin.ranks) or {UNNAMED_RANK}
 
     def _seen(self, metric: str, *, bad: bool) -> set[int]:
         ranks: set[int] = set()

@@ -17,6 +17,8 @@ from .facts import AttemptFacts
 from .incident import Cause, CauseKind
 from .precedence import Family
 
+LIKELY = 0.4
+"""With a cause of this confidence the incident is not called undetermined beside it."""
 START_ITERATIONS = 100
 """Growth so soon after the start, or after a rise of the learning rate, is the hyperparameters' work."""
 ONE_RANK_LIMIT = 0.6
@@ -27,15 +29,14 @@ speaks against the device: in 21 production warnings of the best published syste
 def rank_causes(case: Case) -> tuple[Cause, ...]:
     """The causes that the evidence allows, most likely first; never empty."""
     stage = _stage(case)
+    judged = [(kind, *rule(case)) for kind, rule in _RULES]
+    if max(confidence for _, confidence, _ in judged) < LIKELY:
+        judged.append((CauseKind.UNDETERMINED, *_undetermined(case)))
     found = [
         Cause(kind=kind, stage=stage, confidence=confidence, because=tuple(because))
-        for kind, rule in _RULES
-        for confidence, because in [rule(case)]
+        for kind, confidence, because in judged
         if because and confidence > 0
     ]
-    if not found:
-        why = "nothing in this telemetry tells hardware, data and software apart"
-        found = [Cause(kind=CauseKind.UNDETERMINED, stage=stage, confidence=0.5, because=(why,))]
     return tuple(sorted(found, key=lambda one: (-one.confidence, list(CauseKind).index(one.kind))))
 
 
@@ -229,8 +230,8 @@ def _software(case: Case) -> Judged:
 
 def _undetermined(case: Case) -> Judged:
     if case.names_ranks:
-        return _NOTHING
-    if case.family is Family.NONFINITE and not case.origin.is_reduce_in_clean:
+        return (0.4, ["nothing in this telemetry tells hardware, data and software apart"])
+    if case.family is Family.NONFINITE:
         if len(case.facts.ranks) <= 1:
             return (0.6, ["one rank reports: nothing to compare it with"])
         return (0.6, ["all ranks at once, and not every rank was seen finite before the reduction"])
@@ -238,12 +239,7 @@ def _undetermined(case: Case) -> Judged:
         return (0.6, ["the curve alone does not tell a corrupted update from data or schedule"])
     if case.family in (Family.STALL, Family.DIFFERENCE):
         return (0.5, ["no rank can be named"])
-    if case.family is Family.EXPLOSION:
-        return (
-            0.5,
-            ["growth without a change of the learning rate: data, software and hardware look the same"],
-        )
-    return _NOTHING
+    return (0.5, ["growth without a change of the learning rate: all kinds of causes look the same"])
 
 
 _RULES: tuple[tuple[CauseKind, Callable[[Case], Judged]], ...] = (
@@ -254,5 +250,4 @@ _RULES: tuple[tuple[CauseKind, Callable[[Case], Judged]], ...] = (
     (CauseKind.LOSS_FUNCTION, _loss_function),
     (CauseKind.NUMERIC_OVERFLOW, _numeric_overflow),
     (CauseKind.SOFTWARE, _software),
-    (CauseKind.UNDETERMINED, _undetermined),
 )

@@ -104,8 +104,16 @@ def first_of(origin: Origin, draft: Draft, facts: AttemptFacts) -> First:
         suspects=tuple(_suspect(rank, origin, facts) for rank in listed),
         victims=victims[:MAX_LISTED_RANKS],
         victim_count=len(victims),
-        note=origin.note if is_known else "",
+        note=_note(origin, draft, facts) if is_known else "",
     )
+
+
+def _note(origin: Origin, draft: Draft, facts: AttemptFacts) -> str:
+    if family(draft.root) is Family.DIFFERENCE and draft.root.last_clean is None and facts.resumes:
+        # What was broadcast or gathered from a corrupted state is the same wrong value on most ranks.
+        doubt = "they differ since the first check after a resume: the majority may be the corrupted side"
+        return "; ".join(part for part in (origin.note, doubt) if part)
+    return origin.note
 
 
 def _victims(draft: Draft, origin: Origin) -> tuple[int, ...]:

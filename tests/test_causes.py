@@ -12,7 +12,7 @@ from detectors.evidence import Evidence, Pattern
 from detectors.facts import InputFacts
 from detectors.fuse import fuse
 from detectors.incident import Basis, Cause, CauseKind, Incident
-from firstfault.telemetry import EventKind
+from firstfault.telemetry import UNNAMED_RANK, EventKind
 
 from .evidence_builders import (
     EIGHT,
@@ -197,6 +197,25 @@ def test_growth_soon_after_a_resume_is_weaker_than_after_the_start() -> None:
         resumed[CauseKind.HYPERPARAMETER].confidence
         < causes(explosion(60))[CauseKind.HYPERPARAMETER].confidence
     )
+
+
+def test_the_loss_function_of_a_log_without_ranks_is_found_too() -> None:
+    found = nonfinite(
+        sight("loss", [UNNAMED_RANK]), sight("nonfinite_logits", clean=[UNNAMED_RANK]), ranks=()
+    )
+    ranked = causes(found, ranks=(UNNAMED_RANK,), layout=None, world_size=None)
+    assert next(iter(ranked)) is CauseKind.LOSS_FUNCTION
+
+
+def test_a_likely_cause_leaves_no_room_for_undetermined() -> None:
+    assert CauseKind.UNDETERMINED not in causes(explosion(60))
+    assert CauseKind.UNDETERMINED in causes(explosion(500))
+
+
+def test_after_a_resume_the_majority_may_be_the_corrupted_side() -> None:
+    resumed = root(divergence([3], 10, None), resumes=(event(EventKind.RESUME, 5),))
+    assert "majority may be the corrupted side" in resumed.first.note
+    assert root(divergence([3], 10, None)).first.note == ""
 
 
 def test_a_change_of_the_data_before_the_drift_is_a_cause() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import time
 from dataclasses import replace
 
 import pytest
@@ -292,6 +293,17 @@ def test_the_order_of_evidence_annotations_checks_and_attempts_has_no_say() -> N
         shuffler.shuffle(attempts)
         seen.add(canonical_bytes(fuse("r", attempts, InputFacts(rejected_by={"b: x": 1, "a: y": 2}))))
     assert len(seen) == 1
+
+
+def test_a_nan_on_a_hundred_thousand_ranks_is_judged_in_moments() -> None:
+    ranks = range(100_000)
+    found = nonfinite(sight("loss", [5], but(5, ranks=ranks)), sight("grad_norm", ranks))
+    start = time.process_time()
+    judged = verdict(found, ranks=tuple(ranks), layout=mesh(("dp", len(ranks))), world_size=len(ranks))
+    # 10 s: twenty times what it takes on an idle core.
+    assert time.process_time() - start < 10
+    first = judged.incidents[0].first
+    assert (first.ranks, first.victim_count, len(first.victims)) == ((5,), 99_999, MAX_LISTED_RANKS)
 
 
 def test_a_flood_of_evidence_is_fused_in_bounded_time_and_space() -> None:
