@@ -1,0 +1,154 @@
+"""Every detector once: a healthy job that it must be quiet on, a faulty one, and when the fault begins.
+
+`test_detector_contract.py` runs them all. A new detector is one line here and one in
+``detectors/registry.py``. Axes: T iterations, R ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detectors.agreement import Agreement
+from detectors.base import Detector
+from detectors.checksum_vote import ChecksumVote
+from detectors.curve_drift import CurveDrift
+from detectors.explosion import Explosion
+from detectors.nonfinite import Nonfinite
+from detectors.repeat import Repeat
+from firstfault.telemetry import UNNAMED_RANK
+from ingest.blocks import IterationBlock
+
+from .block_builders import block, masked
+from .curve_builders import make_scenario
+
+RANKS = 8
+BAD_RANK = 5
+DRIFT_ONSET = 600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A detector with what it must pass. ``ranks`` are those that its evidence must name."""
+
+    make: Callable[[], Detector]
+    healthy: IterationBlock
+    faulty: IterationBlock
+    onset: int
+    ranks: tuple[int, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of the detector."""
+        return self.make().name
+
+
+def healthy_job(iterations: int = 300) -> dict[str, NDArray[np.float64]]:
+    """All metrics of eight data-parallel ranks with loss scaling; checks every tenth iteration."""
+    rng = np.random.default_rng(17)
+    shape = (iterations, RANKS)
+    agreed_T1 = np.exp(rng.normal(0.0, 0.1, (iterations, 1)))
+    steps_T1 = np.arange(iterations)[:, None] * np.ones(RANKS)
+    off_cadence = steps_T1 % 10 != 0
+    seldom = steps_T1 % 20 != 0
+    skipped = np.zeros(shape)
+    skipped[:4] = 1.0
+    skipped[200] = 1.0
+    scale = np.where(np.arange(iterations) < 4, 65536.0 / 2.0 ** np.arange(iterations).clip(max=4), 4096.0)
+    scale[200:] = 2048.0
+    norm = np.where(skipped > 0, np.inf, agreed_T1)
+    return {
+        "loss": (2.0 + 4.0 * np.exp(-steps_T1 / 90)) * np.exp(rng.normal(0.0, 0.02, shape)),
+        "local_grad_norm": agreed_T1 * np.exp(rng.normal(0.0, 0.15, shape)),
+        "grad_norm": norm,
+        "lr": 3e-4 * np.minimum(1.0, (steps_T1 + 1) / 50),
+        "loss_scale": scale[:, None] * np.ones(RANKS),
+        "skipped": skipped,
+        "tokens": np.full(shape, 4096.0),
+        "nonfinite_grad": np.zeros(shape),
+        "nonfinite_param": masked(np.zeros(shape), off_cadence),
+        "param_checksum": masked(steps_T1.astype(np.int64) * 7919 + 11, off_cadence),
+        "canary_checksum": masked(steps_T1.astype(np.int64) * 104729 + 3, seldom),
+        "repeat_checksum/canary": masked(steps_T1.astype(np.int64) * 104729 + 3, seldom),
+    }
+
+
+def _job(
+    metric: str = "",
+    onset: int = 0,
+    fault: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None,
+) -> IterationBlock:
+    """The healthy job; from ``onset`` on ``fault`` gives the values of ``metric`` on the bad rank."""
+    metrics = healthy_job()
+    if fault is not None:
+        changed = metrics[metric].copy()
+        changed[onset:, BAD_RANK] = fault(changed[onset:, BAD_RANK])
+        metrics[metric] = changed
+    return block(metrics)
+
+
+def _exploding(*, healthy: bool) -> IterationBlock:
+    scenario = make_scenario("e_fast", 0)
+    return block(dict(scenario.twin if healthy else scenario.columns), ranks=[UNNAMED_RANK])
+
+
+def _exploding_from() -> int:
+    onset = make_scenario("e_fast", 0).onset
+    assert onset is not None
+    return onset
+
+
+def _drifting(*, healthy: bool, iterations: int = 900) -> IterationBlock:
+    """One rank whose loss rises by 4 % at two thirds, and stays there."""
+    level_T = 2.0 + 2.0 * np.exp(-np.arange(iterations) / 100)
+    loss_T = level_T * np.exp(np.random.default_rng(0).normal(0.0, 0.01, iterations))
+    if not healthy:
+        loss_T[DRIFT_ONSET:] *= 1.04
+    return block(loss=loss_T, ranks=[UNNAMED_RANK])
+
+
+CASES: tuple[Case, ...] = (
+    Case(
+        make=Nonfinite,
+        healthy=_job(),
+        faulty=_job("loss", 157, lambda loss_T: np.full_like(loss_T, np.nan)),
+        onset=157,
+        ranks=(BAD_RANK,),
+    ),
+    Case(
+        make=Explosion,
+        healthy=_exploding(healthy=True),
+        faulty=_exploding(healthy=False),
+        onset=_exploding_from(),
+    ),
+    Case(
+        make=ChecksumVote,
+        healthy=_job(),
+        faulty=_job("param_checksum", 157, lambda sums_T: sums_T + 1),
+        onset=157,
+        ranks=(BAD_RANK,),
+    ),
+    Case(
+        make=Agreement,
+        healthy=_job(),
+        faulty=_job("grad_norm", 157, lambda norm_T: norm_T * 1.01),
+        onset=157,
+        ranks=(BAD_RANK,),
+    ),
+    Case(
+        make=Repeat,
+        healthy=_job(),
+        faulty=_job("repeat_checksum/canary", 157, lambda sums_T: sums_T + 1),
+        onset=157,
+        ranks=(BAD_RANK,),
+    ),
+    Case(
+        make=CurveDrift,
+        healthy=_drifting(healthy=True),
+        faulty=_drifting(healthy=False),
+        onset=DRIFT_ONSET,
+    ),
+)
