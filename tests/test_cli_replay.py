@@ -236,7 +236,8 @@ def test_replay_from_python_raises_for_what_cannot_be_read(tmp_path: Path) -> No
         replay(tmp_path / "nowhere")
 
 
-def test_judging_a_small_log_loads_no_heavy_library(healthy: Path) -> None:
+def test_judging_a_small_log_loads_no_heavy_library(tmp_path: Path) -> None:
+    small = write_log(tmp_path / "small.jsonl", log_lines(iterations=15))
     heavy = ("polars", "numba", "pyarrow", "ruptures", "scipy", "kafka", "torch", "rich")
     code = (
         "import sys; from service.cli import main\n"
@@ -244,7 +245,7 @@ def test_judging_a_small_log_loads_no_heavy_library(healthy: Path) -> None:
         f"finally: sys.stderr.write(' '.join(m for m in {heavy!r} if m in sys.modules))"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", code, "replay", "--json", str(healthy)],
+        [sys.executable, "-c", code, "replay", "--json", str(small)],
         capture_output=True,
         text=True,
         check=False,

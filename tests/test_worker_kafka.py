@@ -29,9 +29,7 @@ def produce(broker: LocalKafka, topic: str, lines: Sequence[bytes]) -> None:
 
     producer = KafkaProducer(bootstrap_servers=[broker.address], linger_ms=20)
     for line in lines:
-        producer.send(
-            topic, key=json.loads(line)["run"].encode() if line.startswith(b"{") else None, value=line
-        )
+        producer.send(topic, key=json.loads(line)["run"].encode(), value=line)
     producer.flush(30)
     producer.close()
 
