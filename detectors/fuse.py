@@ -33,6 +33,8 @@ from .remedy import cost_of, last_good
 from .roles import Role
 from .verdict import AttemptVerdict, Verdict, incident_id
 
+_WEIGHT = {Certainty.CONFIRMED: 0, Certainty.SUSPECTED: 1, Certainty.RECOVERED: 2}
+"""Confirmed incidents are listed first, so that the first one listed is the root; each by first position."""
 MAX_ANNOTATIONS = 1000
 """Annotations listed: a series is one annotation, so more than this is a flood."""
 
@@ -60,7 +62,7 @@ def fuse(run: str, attempts: Sequence[AttemptFindings], inputs: InputFacts) -> V
         label=_label(incidents, has_judged(ordered)),
         judged_to_iteration=ends[-1] if ends else None,
         attempts=tuple(judged),
-        incidents=tuple(incidents),
+        incidents=tuple(sorted(incidents, key=lambda one: _WEIGHT[one.certainty])),
         annotations=_annotations(ordered),
         coverage=cover(ordered, inputs),
     )

@@ -57,7 +57,11 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What is concluded of one run up to ``judged_to_iteration``; incidents by first position."""
+    """What is concluded of one run up to ``judged_to_iteration``.
+
+    ``incidents`` are the confirmed ones by first position, the first of them the root, then those
+    suspected, then those recovered.
+    """
 
     run: str
     label: Label
