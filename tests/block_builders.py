@@ -109,7 +109,7 @@ def checksum_block(values_TR: Any) -> ChecksumBlock:
 def masked(values: ArrayLike, absent: ArrayLike) -> Any:
     """``values`` with the cells of ``absent`` not reported."""
     return np.ma.MaskedArray(
-        np.asarray(values), mask=np.broadcast_to(np.asarray(absent, bool), np.shape(values))
+        np.asarray(values), mask=np.array(np.broadcast_to(np.asarray(absent, bool), np.shape(values)))
     )
 
 

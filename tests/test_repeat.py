@@ -1,0 +1,106 @@
+"""Repeated computations: a rank against itself. Axes: T checks, R ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from detectors.evidence import Certainty, Check, CheckState, Evidence, Pattern
+from detectors.repeat import Repeat
+from ingest.blocks import IterationBlock
+
+from .block_builders import (
+    Findings,
+    annotations_in,
+    block,
+    canonical,
+    evidence_in,
+    masked,
+    one_at_a_time,
+    run,
+)
+
+T, R = 60, 8
+REPEAT = "repeat_checksum/canary"
+
+
+def sums(ranks: int = R) -> Any:
+    return np.random.default_rng(0).integers(1, 1 << 60, (T, 1)).repeat(ranks, axis=1)
+
+
+def job(*faults: tuple[int, int, int], ranks: int = R) -> IterationBlock:
+    """A job whose repeated canary differs at (rank, start, stop)."""
+    again = sums(ranks)
+    for rank, start, stop in faults:
+        again[start:stop, rank] += 1
+    return block({"canary_checksum": sums(ranks), REPEAT: again})
+
+
+def findings_of(whole: IterationBlock) -> Findings:
+    found = run(Repeat(), [whole])
+    assert canonical(run(Repeat(), one_at_a_time(whole))) == canonical(found)
+    return found
+
+
+def only(whole: IterationBlock) -> Evidence:
+    (evidence,) = evidence_in(findings_of(whole))
+    return evidence
+
+
+def check_of(whole: IterationBlock) -> Check:
+    detector = Repeat()
+    detector.update(whole)
+    return detector.check()
+
+
+def test_a_rank_that_disagrees_with_itself_is_named() -> None:
+    evidence = only(job((5, 40, 41)))
+    assert (evidence.ranks, evidence.last_clean, evidence.first_bad) == ((5,), 39, 40)
+    assert (evidence.pattern, evidence.certainty) == (Pattern.COMPUTE_MISMATCH, Certainty.CONFIRMED)
+    assert list(evidence.sights[0].ranks_R[evidence.sights[0].bad_R]) == [5]
+
+
+def test_one_of_eight_at_the_first_repetition_is_confirmed() -> None:
+    assert only(job((5, 0, T))).certainty is Certainty.CONFIRMED
+
+
+def test_ranks_that_differ_from_each_other_agree_with_themselves() -> None:
+    values = np.arange(T * R).reshape(T, R) + 1
+    assert findings_of(block({"canary_checksum": values, REPEAT: values})) == {}
+
+
+def test_two_ranks_are_two_pieces_of_evidence() -> None:
+    first, second = evidence_in(findings_of(job((5, 40, T), (2, 50, T))))
+    assert (first.ranks, second.ranks) == ((5,), (2,))
+
+
+def test_a_job_in_which_most_ranks_disagree_is_not_deterministic() -> None:
+    whole = job(*((rank, 10, T) for rank in range(6)))
+    assert evidence_in(findings_of(whole)) == []
+    (annotation,) = annotations_in(findings_of(whole))
+    assert (annotation.kind, annotation.iteration) == ("nondeterministic_job", 10)
+    assert check_of(whole).state is CheckState.NOT_RUN
+    assert "not deterministic" in check_of(whole).why
+
+
+def test_what_was_said_before_is_only_suspected_then() -> None:
+    whole = job((0, 10, T), *((rank, 20, T) for rank in range(1, 6)))
+    assert only(whole).certainty is Certainty.SUSPECTED
+
+
+def test_a_rank_alone_must_have_agreed_for_long() -> None:
+    assert evidence_in(findings_of(job((0, 30, 31), ranks=1))) == []
+    assert only(job((0, 55, 56), ranks=1)).certainty is Certainty.CONFIRMED
+
+
+def test_without_the_first_result_the_check_says_what_is_missing() -> None:
+    whole = block({REPEAT: sums()})
+    assert findings_of(whole) == {}
+    assert "canary_checksum" in check_of(whole).why
+
+
+def test_only_the_same_position_is_compared() -> None:
+    odd = (np.arange(T) % 2 == 1)[:, None] * np.ones(R)
+    whole = block({"canary_checksum": masked(sums(), odd), REPEAT: masked(sums() + 1, 1 - odd)})
+    assert findings_of(whole) == {}
