@@ -42,7 +42,10 @@ class RankTable:
         return np.searchsorted(self.ranks_N, ranks_R)
 
     def column(self, name: str) -> Ints:
-        """The column ``name``, to read and to write; `UNKNOWN` where nothing was written."""
+        """The column ``name``, to read and to write; `UNKNOWN` where nothing was written.
+
+        Only good until `rows` adds a rank: ask for the rows first.
+        """
         if name not in self._columns:
             self._columns[name] = np.full(len(self.ranks_N), UNKNOWN, np.int64)
         return self._columns[name]
