@@ -172,4 +172,6 @@ class FileSource:
         rejected = sum(reader.notes.rejected for reader in self._readers)
         if sum(reader.notes.padding for reader in self._readers):
             return UnreadableInput(f"{names}: must hold records, but every row is padding (all values nan)")
+        if not rejected:
+            return UnreadableInput(f"{names}: must hold records, but none is in it")
         return UnreadableInput(f"{names}: must hold records, but all {rejected} lines in it were rejected")

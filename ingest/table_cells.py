@@ -8,7 +8,6 @@ An empty cell is *not reported*; ``nan``, ``inf`` and their spellings in C runti
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +16,7 @@ from firstfault.telemetry import FOLDED_BITS
 from firstfault.wire_values import is_label_text, parse_checksum
 
 from .blocks import ChecksumColumn, Flags, Floats, NumberColumn
-
-if TYPE_CHECKING:
-    import polars as pl
+from .table_text import TextColumn
 
 # Microsoft's C runtime before 2015 prints 1.#QNAN, -1.#IND, 1.#INF; others print nan(ind) and the like.
 _SPELLED = {"#qnan": np.nan, "#snan": np.nan, "#ind": np.nan, "#inf": np.inf}
@@ -45,22 +42,16 @@ class Cells:
     text_N: Flags
 
 
-def numbers_of(column: pl.Series, cast: pl.Series) -> Cells:
-    """The column as float64, given what polars makes of it; text is NaN and marked in ``text_N``."""
-    values_N = np.array(cast.to_numpy(), dtype=np.float64)  # null becomes nan
-    present_N = np.ones(len(column), np.bool_)
-    if column.null_count():
-        present_N = np.array(column.is_not_null().to_numpy())
-    text_N = np.zeros(len(column), np.bool_)
+def numbers_of(column: TextColumn) -> Cells:
+    """The column as float64; text is NaN and marked in ``text_N``."""
+    values_N, text_N = column.floats()
     values_N[np.isnan(values_N)] = np.nan  # one bit pattern: "-nan" and "nan" are the same report
-    if cast.null_count() > column.null_count():
-        text_N = present_N & cast.is_null().to_numpy()
     for row in np.flatnonzero(text_N):
-        value = _special(str(column[int(row)]))
+        value = _special(column.text(int(row)))
         if value is not None:
             values_N[row] = value
             text_N[row] = False
-    return Cells(values_N, present_N, text_N)
+    return Cells(values_N, column.is_filled(), text_N)
 
 
 def number_column(cells: Cells) -> NumberColumn:
@@ -68,18 +59,18 @@ def number_column(cells: Cells) -> NumberColumn:
     return NumberColumn(cells.values_N, cells.present_N & ~cells.text_N)
 
 
-def checksum_column(column: pl.Series) -> tuple[ChecksumColumn, list[BadCell]]:
+def checksum_column(column: TextColumn) -> tuple[ChecksumColumn, list[BadCell]]:
     """Hexadecimal text of up to 512 bits, with or without 0x, as 128 bits; what is none is given back."""
-    present_N = np.array(column.is_not_null().to_numpy())
+    present_N = column.is_filled()
     high_N = np.zeros(len(column), np.uint64)
     low_N = np.zeros(len(column), np.uint64)
     bad: list[BadCell] = []
     known: dict[str, int | None] = {}
     for row in np.flatnonzero(present_N):
-        text = str(column[int(row)])
+        text = column.text(int(row))
         if text not in known:
             known = known if len(known) < 4096 else {}  # values repeat over ranks, not over time
-            known[text] = parse_checksum(text.strip())
+            known[text] = parse_checksum(text)
         value = known[text]
         if value is None:
             present_N[row] = False
@@ -102,14 +93,13 @@ class LabelColumn:
         """Whether it changed too often to be a label."""
         return self._changes > MAX_LABEL_CHANGES
 
-    def take(self, column: pl.Series) -> list[tuple[int, str]]:
+    def take(self, column: TextColumn) -> list[tuple[int, str]]:
         """(row, text) of each change in the next rows."""
         if self.is_free_text:
             return []
-        changed = (column.is_not_null() & column.ne_missing(column.shift(1))).arg_true().to_list()
         found: list[tuple[int, str]] = []
-        for row in changed[: MAX_LABEL_CHANGES + 2]:
-            text = str(column[row])
+        for row in column.changes():
+            text = column.text(row)
             if text == self._last or not is_label_text(text):
                 continue
             self._last = text

@@ -78,15 +78,6 @@ def last_record_end(data: bytes) -> int:
     return int(outside[-1]) + 1 if len(outside) else 0
 
 
-def parse_rows(raw: bytes, delimiter: str) -> list[list[str]]:
-    """The cells of a few records, by the csv module; a record that it refuses has no cells."""
-    text = raw.decode("utf-8", "replace").replace("\0", "\ufffd")
-    try:
-        return [row for row in csv.reader(text.splitlines(keepends=True), delimiter=delimiter) if row]
-    except csv.Error:  # a cell over its limit of 128 KiB
-        return []
-
-
 def _outside(quotes: NDArray[np.intp], places: NDArray[np.intp]) -> Flags:
     outside: Flags = np.searchsorted(quotes, places) % 2 == 0
     return outside
@@ -113,5 +104,13 @@ def _effective_quotes(quotes: NDArray[np.intp], newline_L: NDArray[np.intp]) -> 
 
 
 def rows_of(lines: Sequence[bytes], delimiter: str) -> list[list[str]]:
-    """Each line parsed on its own, so that a bad one spoils no other."""
-    return [next(iter(parse_rows(line, delimiter)), []) for line in lines]
+    """The cells of each record by the csv module; one that it refuses has none, and spoils no other."""
+    return [_cells(line, delimiter) for line in lines]
+
+
+def _cells(line: bytes, delimiter: str) -> list[str]:
+    text = line.decode("utf-8", "replace").replace("\r", " ")
+    try:
+        return next(csv.reader((part + "\n" for part in text.split("\n")), delimiter=delimiter), [])
+    except csv.Error:  # a cell over its limit of 128 KiB
+        return []

@@ -5,9 +5,8 @@ Axes: N rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +27,7 @@ from .blocks import ChecksumColumn, Flags, Floats, NumberColumn, RecordBatch, Re
 from .columns import select_rows
 from .table_cells import Cells, LabelColumn, checksum_column, number_column, numbers_of, whole_numbers
 from .table_header import Header
-
-if TYPE_CHECKING:
-    import polars as pl
+from .table_text import TextColumn
 
 RULE_NUMBER = "must be a number: its column holds numbers"
 _IDENTITY_LIMITS: Mapping[str, tuple[int, int]] = {
@@ -62,16 +59,16 @@ class TableRows:
         self._is_text.clear()
 
     def decode(
-        self, frame: pl.DataFrame, number_N: NDArray[np.int64], rejected: list[Rejected]
+        self, columns: Sequence[TextColumn], number_N: NDArray[np.int64], rejected: list[Rejected]
     ) -> RecordBatch:
-        """The records of ``frame`` (text, null where empty); ``number_N`` are the lines of its rows."""
-        rows = _Rows(self._source, number_N, rejected, np.ones(len(number_N), np.bool_), _as_numbers(frame))
-        iteration_N = self._iterations(frame, rows)
-        runs, run_N = self._runs(frame, rows)
-        ranks = self._identity(frame, "rank", rows)
-        attempts = self._identity(frame, "attempt", rows)
-        microbatches = self._identity(frame, "microbatch", rows)
-        numbers, checksums, labels = self._metrics(frame, rows)
+        """The records of the rows of ``columns``; ``number_N`` are the lines of the rows."""
+        rows = _Rows(self._source, number_N, rejected, np.ones(len(number_N), np.bool_))
+        iteration_N = self._iterations(columns, rows)
+        runs, run_N = self._runs(columns, rows)
+        ranks = self._identity(columns, "rank", rows)
+        attempts = self._identity(columns, "attempt", rows)
+        microbatches = self._identity(columns, "microbatch", rows)
+        numbers, checksums, labels = self._metrics(columns, rows)
         padding_N = self._is_padding(numbers, len(number_N)) & rows.keep_N
         self.padding += int(padding_N.sum())
         batch = RecordBatch(
@@ -81,7 +78,7 @@ class TableRows:
             rank_N=ranks,
             iteration_N=iteration_N,
             microbatch_N=microbatches,
-            time_N=self._times(frame, rows),
+            time_N=self._times(columns, rows),
             numbers={
                 self.header.metrics[at]: column for at, column in numbers.items() if column.present_N.any()
             },
@@ -93,62 +90,61 @@ class TableRows:
         keep_N = rows.keep_N & ~padding_N
         return batch if keep_N.all() else select_rows(batch, keep_N)
 
-    def _iterations(self, frame: pl.DataFrame, rows: _Rows) -> NDArray[np.int64]:
+    def _iterations(self, columns: Sequence[TextColumn], rows: _Rows) -> NDArray[np.int64]:
         at = self.header.iteration
         if at is None:
-            return np.arange(self._next_row, self._next_row + frame.height, dtype=np.int64)
-        iteration_N, good_N = whole_numbers(rows.numbers(frame, at), MAX_ITERATION)
-        rows.reject_whole(~good_N, "iteration", integer_rule(MAX_ITERATION), frame[str(at)])
+            return np.arange(self._next_row, self._next_row + len(rows.number_N), dtype=np.int64)
+        iteration_N, good_N = whole_numbers(numbers_of(columns[at]), MAX_ITERATION)
+        rows.reject_whole(~good_N, "iteration", integer_rule(MAX_ITERATION), columns[at])
         return iteration_N
 
-    def _identity(self, frame: pl.DataFrame, key: str, rows: _Rows) -> NDArray[np.int32]:
+    def _identity(self, columns: Sequence[TextColumn], key: str, rows: _Rows) -> NDArray[np.int32]:
         greatest, default = _IDENTITY_LIMITS[key]
         if key == "rank" and self._defaults.rank is not None:
             default = self._defaults.rank
         at = self.header.identity.get(key)
         if at is None:
-            return np.full(frame.height, default, np.int32)
-        cells = rows.numbers(frame, at)
+            return np.full(len(rows.number_N), default, np.int32)
+        cells = numbers_of(columns[at])
         value_N, good_N = whole_numbers(cells, greatest)
-        rows.reject_whole(cells.present_N & ~good_N, key, integer_rule(greatest), frame[str(at)])
+        rows.reject_whole(cells.present_N & ~good_N, key, integer_rule(greatest), columns[at])
         return np.where(good_N, value_N, default).astype(np.int32)
 
-    def _runs(self, frame: pl.DataFrame, rows: _Rows) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+    def _runs(self, columns: Sequence[TextColumn], rows: _Rows) -> tuple[tuple[str, ...], NDArray[np.int32]]:
         default = self._defaults.run or self._source
         at = self.header.identity.get("run")
         if at is None:
-            return (default,), np.zeros(frame.height, np.int32)
-        column = frame[str(at)].fill_null(default)
-        names = [str(name) for name in column.unique(maintain_order=True).to_list()]
-        codes = {name: code for code, name in enumerate(names)}
-        run_N = np.array(column.replace_strict(codes).to_numpy() if names else [], np.int32)
-        bad_N = np.isin(run_N, [code for name, code in codes.items() if not is_run_name(name)])
-        rows.reject_whole(bad_N, "run", RULE_RUN, frame[str(at)])
+            return (default,), np.zeros(len(rows.number_N), np.int32)
+        texts, text_N = columns[at].codes()
+        names = list(dict.fromkeys(text or default for text in texts))
+        run_N = np.array([names.index(text or default) for text in texts], np.int32)[text_N]
+        bad_N = np.isin(run_N, [code for code, name in enumerate(names) if not is_run_name(name)])
+        rows.reject_whole(bad_N, "run", RULE_RUN, columns[at])
         return tuple(name if is_run_name(name) else "?" for name in names), run_N
 
-    def _times(self, frame: pl.DataFrame, rows: _Rows) -> Floats:
+    def _times(self, columns: Sequence[TextColumn], rows: _Rows) -> Floats:
         at = self.header.identity.get("time")
         if at is None:
-            return np.full(frame.height, np.nan)
-        cells = rows.numbers(frame, at)
+            return np.full(len(rows.number_N), np.nan)
+        cells = numbers_of(columns[at])
         finite_N = np.isfinite(cells.values_N)
-        rows.reject_value(cells.present_N & ~finite_N, "time", RULE_TIME, frame[str(at)])
+        rows.reject_value(cells.present_N & ~finite_N, "time", RULE_TIME, columns[at])
         return np.where(finite_N, cells.values_N, np.nan)
 
     def _metrics(
-        self, frame: pl.DataFrame, rows: _Rows
+        self, columns: Sequence[TextColumn], rows: _Rows
     ) -> tuple[dict[int, NumberColumn], dict[str, ChecksumColumn], list[tuple[int, str, str]]]:
         numbers: dict[int, NumberColumn] = {}
         checksums: dict[str, ChecksumColumn] = {}
         labels: list[tuple[int, str, str]] = []
         for at, name in self.header.metrics.items():
-            column = frame[str(at)]
+            column = columns[at]
             if is_checksum(name):
                 checksums[name], bad = checksum_column(column)
                 for cell in bad:
                     rows.reject_cell(cell.row, name, RULE_CHECKSUM, cell.text)
                 continue
-            cells = rows.numbers(frame, at)
+            cells = numbers_of(columns[at])
             if self._holds_text(at, cells):
                 label = self._labels.setdefault(at, LabelColumn())
                 labels += [(row, name, text) for row, text in label.take(column)]
@@ -186,24 +182,18 @@ class _Rows:
     number_N: NDArray[np.int64]
     rejected: list[Rejected]
     keep_N: Flags
-    cast: pl.DataFrame
-    """The same cells as numbers, null where they are none."""
 
-    def numbers(self, frame: pl.DataFrame, at: int) -> Cells:
-        """One column as numbers."""
-        return numbers_of(frame[str(at)], self.cast[str(at)])
-
-    def reject_whole(self, bad_N: Flags, field: str, rule: str, column: pl.Series) -> None:
+    def reject_whole(self, bad_N: Flags, field: str, rule: str, column: TextColumn) -> None:
         """Drop the records of ``bad_N``."""
         for row in np.flatnonzero(bad_N & self.keep_N):
-            text = column[int(row)]
+            text = column.text(int(row)) or None
             self.rejected.append(self._rejected(int(row), field, rule, text, whole=True))
         self.keep_N[bad_N] = False
 
-    def reject_value(self, bad_N: Flags, field: str, rule: str, column: pl.Series) -> None:
+    def reject_value(self, bad_N: Flags, field: str, rule: str, column: TextColumn) -> None:
         """Drop one value of the records of ``bad_N``."""
         for row in np.flatnonzero(bad_N & self.keep_N):
-            self.reject_cell(int(row), field, rule, str(column[int(row)]))
+            self.reject_cell(int(row), field, rule, column.text(int(row)))
 
     def reject_cell(self, row: int, field: str, rule: str, text: str) -> None:
         """Drop one value of one record."""
@@ -211,9 +201,3 @@ class _Rows:
 
     def _rejected(self, row: int, field: str, rule: str, text: object, *, whole: bool) -> Rejected:
         return Rejected(field, rule, describe(text), whole, self.source, int(self.number_N[row]))
-
-
-def _as_numbers(frame: pl.DataFrame) -> pl.DataFrame:
-    import polars as pl
-
-    return frame.select(pl.all().cast(pl.Float64, strict=False))

@@ -6,7 +6,6 @@ Axes: L records of the text of one piece.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,9 +19,7 @@ from .sniff import Dialect
 from .table_header import Header, is_header_row, read_header
 from .table_lines import Lines, cut_lines, rows_of
 from .table_rows import TableRows
-
-if TYPE_CHECKING:
-    import polars as pl
+from .table_text import SMALL_PIECE_BYTES, TextColumn, plain_columns, polars_columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,42 +148,14 @@ class TableReader:
         row = next(iter(rows_of([raw], self._dialect.delimiter)), [])
         return len(row) > width and not any(cell.strip() for cell in row[width:])
 
-    def _parse(self, lines: Lines, fits_L: Flags) -> pl.DataFrame:
-        """The cells of the fitting records as text, null where empty."""
-        import polars as pl
-
-        names = [str(at) for at in range(len(self.header.names))]
-        expected = int(fits_L.sum())
-        schema = dict.fromkeys(names, pl.String())
-        if not expected:
-            return pl.DataFrame(schema=schema)
-        text = lines.only(fits_L)
-        try:
-            frame = pl.read_csv(
-                text,
-                has_header=False,
-                schema=schema,
-                separator=self._dialect.delimiter,
-                infer_schema=False,
-                encoding="utf8-lossy",
-                truncate_ragged_lines=True,
-                null_values=[""],
-            )
-        except pl.exceptions.PolarsError:
-            frame = pl.DataFrame(schema=schema)
-        if frame.height != expected:  # quotes that polars pairs in another way than we do
-            frame = self._parse_slowly(lines, fits_L, schema)
-        if b" " in text or b"\t" in text:
-            frame = frame.with_columns(pl.all().str.strip_chars().replace("", None))
-        return frame
-
-    def _parse_slowly(self, lines: Lines, fits_L: Flags, schema: dict[str, pl.String]) -> pl.DataFrame:
-        import polars as pl
-
-        width = len(schema)
-        rows = rows_of([lines.raw(int(at)) for at in np.flatnonzero(fits_L)], self._dialect.delimiter)
-        padded = [[cell or None for cell in row[:width]] + [None] * (width - len(row)) for row in rows]
-        return pl.DataFrame(padded, schema=schema, orient="row")
+    def _parse(self, lines: Lines, fits_L: Flags) -> list[TextColumn]:
+        """The cells of the fitting records, column by column."""
+        width, delimiter = len(self.header.names), self._dialect.delimiter
+        if len(lines.data) > SMALL_PIECE_BYTES:
+            columns = polars_columns(lines.only(fits_L), delimiter, width, int(fits_L.sum()))
+            if columns is not None:
+                return columns
+        return plain_columns([lines.raw(int(at)) for at in np.flatnonzero(fits_L)], delimiter, width)
 
     def _bad_line(self, raw: bytes, rule: str, number: int) -> Rejected:
         kept = raw[: self._config.max_rejected_raw_bytes]

@@ -16,6 +16,7 @@ from ingest.sniff import Format, find_dialect, sniff
 from ingest.table_cells import MAX_LABEL_CHANGES
 from ingest.table_header import read_header
 from ingest.table_lines import cut_lines, last_record_end
+from ingest.table_text import SMALL_PIECE_BYTES, plain_columns, polars_columns
 
 from .file_builders import read_table, table_reader, values_of
 
@@ -339,6 +340,57 @@ def test_arbitrary_bytes_behind_a_header_never_raise(junk: bytes) -> None:
     batch = read_table(b"step,loss\n1,2.0\n" + junk)
 
     assert batch.iteration_N.tolist()[0] == 1
+
+
+CELLS = st.one_of(
+    st.floats().map(str),
+    st.integers().map(str),
+    st.text(st.sampled_from('ab1.+-eE_xnifN #(),"\n\t é٣'), max_size=8),
+    st.sampled_from(
+        ["nan", "-inf", "Infinity", "1e400", "+.5", "5.", "", " 7 ", "0x1f", "1_0", "1d5", "+nan", "-"]
+    ),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=12))
+def test_plain_python_and_polars_read_the_same_columns(rows: list[tuple[str, str]]) -> None:
+    quoted = [['"' + cell.replace('"', '""') + '"' for cell in row] for row in rows]
+    lines = [",".join(row).encode() for row in quoted]
+
+    plain = plain_columns(lines, ",", 2)
+    polars = polars_columns(b"".join(line + b"\n" for line in lines), ",", 2, len(rows))
+
+    assert polars is not None
+    for one, other in zip(plain, polars, strict=True):
+        assert [one.text(row) for row in range(len(rows))] == [other.text(row) for row in range(len(rows))]
+        assert one.is_filled().tolist() == other.is_filled().tolist()
+        assert one.changes() == other.changes()
+        assert one.codes()[0] == other.codes()[0]
+        assert one.codes()[1].tolist() == other.codes()[1].tolist()
+        for mine, yours in zip(one.floats(), other.floats(), strict=True):
+            assert np.array_equal(mine, yours, equal_nan=True)
+
+
+def test_a_large_piece_and_small_pieces_of_a_table_are_read_the_same() -> None:
+    rows = "".join(f"{i},{i / 7},host-{i // 1000}\n" for i in range(10_000)) + "10000,x,\n"
+    data = b"step,loss,host\n" + rows.encode()
+    reader = table_reader(data)
+
+    small = concatenate([reader.decode(line + b"\n") for line in data.rstrip().split(b"\n")])
+    large = read_table(data)
+
+    assert len(data) > SMALL_PIECE_BYTES
+    assert values_of(small, "loss") == values_of(large, "loss")
+    assert small.labels == large.labels
+    assert [why.offset for why in small.rejected] == [why.offset for why in large.rejected] == [10_001]
+
+
+def test_an_empty_run_cell_is_the_default_run_and_no_second_one() -> None:
+    batch = read_table("run,step,loss\nt,1,2\n,2,2\nu,3,2\n")
+
+    assert batch.runs == ("t", "u")
+    assert batch.run_N.tolist() == [0, 0, 1]
 
 
 def test_lines_are_cut_outside_quotes_and_counted_physically() -> None:
