@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from detectors.evidence import Certainty
 from detectors.verdict import Verdict, canonical_bytes, to_json
 from ingest.errors import UnreadableInput
 from ingest.file_source import FileConfig, FileNotes, FileSource, Progress, StreamConfig
@@ -41,6 +42,8 @@ class JudgedRun:
     verdict: Verdict
     metric: str = ""
     curve: Sequence[CurvePoint] = ()
+    attempt: int = 0
+    """The attempt whose curve it is."""
 
     @property
     def body(self) -> dict[str, Any]:
@@ -233,8 +236,7 @@ class _Reading:
 
     def _judged(self, name: str, *, ended: bool) -> JudgedRun:
         verdict = self._pipeline.verdict(name, ended=ended)
-        metric, curve = _curve(self._pipeline, name, verdict)
-        return JudgedRun(verdict=verdict, metric=metric, curve=curve)
+        return _with_curve(self._pipeline, name, verdict) if ended else JudgedRun(verdict=verdict)
 
     def _why_empty(self) -> str:
         paths = ", ".join(file.path for file in self.job.files[:3])
@@ -259,17 +261,14 @@ def _judge_job(job: Job, options: ReplayOptions) -> JudgedJob:
         reading.close()
 
 
-def _curve(pipeline: Pipeline, name: str, verdict: Verdict) -> tuple[str, Sequence[CurvePoint]]:
+def _with_curve(pipeline: Pipeline, name: str, verdict: Verdict) -> JudgedRun:
     """The loss curve, or the next best, of the attempt in which the root incident lies, else the last."""
     attempts = pipeline.curves(name)
-    if not attempts:
-        return "", ()
-    confirmed = [one.first.attempt for one in verdict.incidents if one.certainty.value == "confirmed"]
-    chosen = next(
-        (attempts[attempt] for attempt in confirmed if attempt in attempts), attempts[max(attempts)]
-    )
-    metric = next((one for one in _PLOTTED if chosen.get(one)), "")
-    return metric, chosen.get(metric, ())
+    faulty = [one.first.attempt for one in verdict.incidents if one.certainty is Certainty.CONFIRMED]
+    attempt = next((one for one in faulty if one in attempts), max(attempts, default=0))
+    curves = attempts.get(attempt, {})
+    metric = next((one for one in _PLOTTED if curves.get(one)), "")
+    return JudgedRun(verdict=verdict, metric=metric, curve=curves.get(metric, ()), attempt=attempt)
 
 
 def _news(verdict: Verdict) -> bytes:

@@ -6,7 +6,7 @@ Axes: N points, C columns of the drawing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,11 +23,30 @@ _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # braille: [ro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks:
-    """Iterations to point at: the fault's interval (last_clean, first_bad], and the last good state."""
+    """Iterations to point at: the interval (last_clean, onset] of a fault, and the last good state."""
 
     onset: int | None = None
     last_clean: int | None = None
     last_good: int | None = None
+    word: str = "fault"
+    """What lies at the onset: a fault, a suspicion, a spike that recovered."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """Maps an iteration to one of ``columns`` columns."""
+
+    first: int
+    span: int
+    columns: int
+
+    def column(self, iteration: int) -> int:
+        at = (iteration - self.first) * self.columns // (self.span + 1)
+        return min(self.columns - 1, max(0, at))
+
+    def finer(self, times: int) -> _Frame:
+        """The same range in ``times`` as many columns."""
+        return _Frame(self.first, self.span, self.columns * times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +76,19 @@ def draw(
     """The curve as lines of at most ``width`` columns; none when there is nothing to draw."""
     if not points:
         return []
-    columns = width - _GUTTER
     first, last = points[0].iteration, max(points[-1].iteration, marks.onset or 0)
+    frame = _Frame(first, max(1, last - first), width - _GUTTER)
     axis = _axis(points)
-    span = max(1, last - first)
-
-    def column(iteration: int) -> int:
-        return min(columns - 1, max(0, (iteration - first) * columns // (span + 1)))
-
     lines = [f"  {title}{', log scale' if axis and axis.is_log else ''}"]
     if axis is not None:
-        lines += _picture(points, axis, marks, ink, columns=columns, rows=rows, first=first, span=span)
-    lane = _nonfinite_lane(points, column, columns)
-    if lane.strip():
+        lines += _picture(points, axis, frame, marks=marks, ink=ink, rows=rows)
+    lane = _nonfinite_lane(points, frame)
+    if lane:
         crosses = ink.paint(lane.replace("x", ink.either("✗", "x")), "red")
         lines.append(f"{'NaN, Inf':>{_GUTTER - 2}} {ink.either('│', '|')}{crosses}")
-    lines.append(" " * (_GUTTER - 1) + ink.either("└", "+") + ink.either("─", "-") * columns)
-    lines += _mark_lines(marks, ink, column, columns)
-    ends = f"{first:<{columns // 2}}{last:>{columns - columns // 2}}"
+    lines.append(" " * (_GUTTER - 1) + ink.either("└", "+") + ink.either("─", "-") * frame.columns)
+    lines += _mark_lines(marks, ink, frame)
+    ends = f"{first:<{frame.columns // 2}}{last:>{frame.columns - frame.columns // 2}}"
     lines.append(ink.paint(" " * _GUTTER + ends, "dim"))
     return lines
 
@@ -116,52 +130,44 @@ def _axis(points: Sequence[CurvePoint]) -> _Axis | None:
 
 
 def _picture(
-    points: Sequence[CurvePoint],
-    axis: _Axis,
-    marks: Marks,
-    ink: Ink,
-    *,
-    columns: int,
-    rows: int,
-    first: int,
-    span: int,
+    points: Sequence[CurvePoint], axis: _Axis, frame: _Frame, *, marks: Marks, ink: Ink, rows: int
 ) -> list[str]:
     """The rows of the drawing, with a dotted line down to the onset."""
     across, down = (2, 4) if ink.has_unicode else (1, 1)
-    grid = _strokes(points, axis, (columns * across, rows * down), first, span)
-    onset = None if marks.onset is None else min(columns - 1, (marks.onset - first) * columns // (span + 1))
+    dots = _strokes(points, axis, frame.finer(across), rows * down)
+    onset = None if marks.onset is None else frame.column(marks.onset)
     lines = []
     for row in range(rows):
-        cells = []
-        for column in range(columns):
-            cell = _cell(grid, row, column, ink)
-            if cell == " " and column == onset:
-                cell = ink.paint(ink.either("┊", ":"), "yellow")
-            elif cell != " ":
-                cell = ink.paint(cell, "cyan")
-            cells.append(cell)
+        cells = [_cell(dots, row, column, ink) for column in range(frame.columns)]
         is_labelled = row in (0, rows // 2, rows - 1)
         label = _number(axis.value(1.0 - row / (rows - 1))) if is_labelled else ""
         edge = ink.either("┤" if is_labelled else "│", "|")
-        lines.append(f"{ink.paint(f'{label:>{_GUTTER - 2}}', 'dim')} {edge}{''.join(cells).rstrip()}")
+        curve = _painted(cells, onset, ink)
+        lines.append(f"{ink.paint(f'{label:>{_GUTTER - 2}}', 'dim')} {edge}{curve}")
     return lines
 
 
-def _strokes(
-    points: Sequence[CurvePoint], axis: _Axis, size: tuple[int, int], first: int, span: int
-) -> list[list[bool]]:
+def _painted(cells: Sequence[str], onset: int | None, ink: Ink) -> str:
+    """The cells of one row as text, the onset's column dotted where the curve leaves it free."""
+    if onset is None or cells[onset] != " ":
+        return ink.paint("".join(cells).rstrip(), "cyan")
+    left, right = "".join(cells[:onset]), "".join(cells[onset + 1 :]).rstrip()
+    line = ink.paint(ink.either("┊", ":"), "yellow")
+    return ink.paint(left, "cyan") + line + ink.paint(right, "cyan")
+
+
+def _strokes(points: Sequence[CurvePoint], axis: _Axis, frame: _Frame, down: int) -> list[list[bool]]:
     """Which dots are set: a stroke from the least to the greatest value of each dot column."""
-    across, down = size
-    reach: list[tuple[int, int] | None] = [None] * across
+    reach: list[tuple[int, int] | None] = [None] * frame.columns
     for point in points:
         if point.median is not None:
-            x = min(across - 1, max(0, (point.iteration - first) * across // (span + 1)))
+            x = frame.column(point.iteration)
             y = round((1.0 - axis.height(point.median)) * (down - 1))
             was = reach[x]
             reach[x] = (y, y) if was is None else (min(was[0], y), max(was[1], y))
-    dots = [[False] * across for _ in range(down)]
+    dots = [[False] * frame.columns for _ in range(down)]
     before: tuple[int, int] | None = None
-    gap = max(2, 2 * across // max(1, len(points)))  # sparse points are joined, a stretch of NaN is not
+    gap = max(2, 2 * frame.columns // len(points))  # sparse points are joined, a stretch of NaN is not
     since = 0
     for x, stroke in enumerate(reach):
         since += 1
@@ -185,28 +191,28 @@ def _cell(dots: list[list[bool]], row: int, column: int, ink: Ink) -> str:
     return chr(0x2800 + bits) if bits else " "
 
 
-def _nonfinite_lane(points: Sequence[CurvePoint], column: Callable[[int], int], columns: int) -> str:
-    lane = [" "] * columns
+def _nonfinite_lane(points: Sequence[CurvePoint], frame: _Frame) -> str:
+    lane = [" "] * frame.columns
     for point in points:
         if point.nonfinite:
-            lane[column(point.iteration)] = "x"
+            lane[frame.column(point.iteration)] = "x"
     return "".join(lane).rstrip()
 
 
-def _mark_lines(marks: Marks, ink: Ink, column: Callable[[int], int], columns: int) -> list[str]:
+def _mark_lines(marks: Marks, ink: Ink, frame: _Frame) -> list[str]:
     """One line of marks under the axis and one that says what they mean."""
     if marks.onset is None:
         return []
-    lane = [" "] * columns
+    lane = [" "] * frame.columns
     words = []
     if marks.last_clean is not None:
-        for at in range(column(marks.last_clean) + 1, column(marks.onset)):
+        for at in range(frame.column(marks.last_clean) + 1, frame.column(marks.onset)):
             lane[at] = ink.either("╌", ".")
     if marks.last_good is not None:
-        lane[column(marks.last_good)] = ink.either("◆", "o")
+        lane[frame.column(marks.last_good)] = ink.either("◆", "o")
         words.append(f"{ink.either('◆', 'o')} last good {marks.last_good}")
-    lane[column(marks.onset)] = ink.either("▲", "^")
-    words.append(f"{ink.either('▲', '^')} fault {_interval_words(marks)}")
+    lane[frame.column(marks.onset)] = ink.either("▲", "^")
+    words.append(f"{ink.either('▲', '^')} {marks.word} {_interval_words(marks)}")
     return [
         " " * _GUTTER + ink.paint("".join(lane).rstrip(), "yellow"),
         ink.paint(" " * _GUTTER + "   ".join(words), "yellow"),

@@ -90,7 +90,7 @@ def _print_json(jobs: Iterable[JudgedJob]) -> Iterator[JudgedJob]:
 
 def _print_report(jobs: Sequence[JudgedJob]) -> None:
     judged = [
-        Judged(source=job.name, verdict=run.body, metric=run.metric, curve=run.curve)
+        Judged(source=job.name, verdict=run.body, metric=run.metric, curve=run.curve, attempt=run.attempt)
         for job in jobs
         for run in job.runs
     ]

@@ -30,6 +30,7 @@ class Judged:
     verdict: Verdict
     metric: str = ""
     curve: Sequence[CurvePoint] = ()
+    attempt: int = 0
 
 
 def report(judged: Sequence[Judged], ink: Ink) -> str:
@@ -62,10 +63,11 @@ def run_report(judged: Judged, ink: Ink) -> str:
     verdict = judged.verdict
     lines = [ink.paint(line, "bold", *_label_style(verdict)) for line in wrap(headline(verdict))]
     root = root_incident(verdict)
-    if root is not None:
+    is_open = root is not None and root["certainty"] != "recovered"
+    if root is not None and is_open:
         lines += ["", *reasons(root, ink)]
     lines += _curve_lines(judged, root, ink)
-    if root is not None:
+    if root is not None and is_open:
         lines += ["", *_evidence_lines(verdict, root, ink)]
     lines += ["", *_coverage_lines(verdict, ink)]
     return "\n".join(line.rstrip() for line in lines)
@@ -111,15 +113,23 @@ def _curve_lines(judged: Judged, root: Incident | None, ink: Ink) -> list[str]:
         return []
     ranks = judged.verdict["coverage"].get("ranks") or 0
     title = clean(judged.metric) + (f", median of {ranks} ranks" if ranks > 1 else "")
-    marks = Marks()
-    if root is not None:
-        first, good = root["first"], root.get("last_good") or {}
-        marks = Marks(
-            onset=first["iteration"],
-            last_clean=(first.get("interval") or [None])[0],
-            last_good=good.get("iteration"),
-        )
-    return ["", *draw(judged.curve, marks, ink, title=title, width=WIDTH - 2)]
+    title += f", attempt {judged.attempt}" if judged.attempt else ""
+    return ["", *draw(judged.curve, _marks(root), ink, title=title, width=WIDTH - 2)]
+
+
+def _marks(root: Incident | None) -> Marks:
+    """What to point at; nothing is restored after a spike that recovered."""
+    if root is None:
+        return Marks()
+    words = {"confirmed": "fault", "suspected": "suspicion", "recovered": "spike that recovered"}
+    certainty = str(root["certainty"])
+    last_good = root.get("last_good") or {}
+    return Marks(
+        onset=root["first"]["iteration"],
+        last_clean=(root["first"].get("interval") or [None])[0],
+        last_good=None if certainty == "recovered" else last_good.get("iteration"),
+        word=words.get(certainty, certainty),
+    )
 
 
 def _evidence_lines(verdict: Verdict, root: Incident, ink: Ink) -> list[str]:

@@ -70,8 +70,12 @@ def headline(verdict: Verdict) -> str:
         return f"{run}: {LABEL_WORDS.get(label, label)}. {incident_sentence(root, verdict)}"
     if label == "undetermined":
         return f"{run}: undetermined. {_why_undetermined(verdict)}"
-    suspected = [i for i in verdict["incidents"] if i["certainty"] == "suspected"]
-    tail = f" Not confirmed: {incident_sentence(suspected[0], verdict)}" if suspected else ""
+    tail = ""
+    if root is not None and root["certainty"] == "suspected":
+        tail = f" Not confirmed: {incident_sentence(root, verdict)}"
+    elif root is not None:
+        metric = clean(_METRIC_WORDS.get(str(root["first"]["metric"]), root["first"]["metric"]))
+        tail = f" The {metric} left its course at iteration {root['first']['iteration']} and recovered."
     words = LABEL_WORDS.get(label, label)
     return f"{run}: {words}. No fault visible up to iteration {_judged_to(verdict)}.{tail}"
 
@@ -158,10 +162,13 @@ def since(first: Mapping[str, Any]) -> str:
 
 
 def root_incident(verdict: Verdict) -> Incident | None:
-    """The first confirmed incident, else the first of any certainty, else None."""
-    incidents: Sequence[Incident] = verdict["incidents"]
-    confirmed = [incident for incident in incidents if incident["certainty"] == "confirmed"]
-    return next(iter(confirmed or incidents), None)
+    """The first confirmed incident, else the first suspected, else the first recovered, else None."""
+    for certainty in ("confirmed", "suspected", "recovered"):
+        for incident in verdict["incidents"]:
+            if incident["certainty"] == certainty:
+                found: Incident = incident
+                return found
+    return None
 
 
 def _of_whom(first: Mapping[str, Any], verdict: Verdict) -> str:

@@ -72,6 +72,21 @@ def test_a_suspicion_is_told_but_not_as_the_verdict() -> None:
     assert text.startswith("gpt: healthy. No fault visible up to iteration 1840. Not confirmed: Rank 3")
 
 
+def test_a_spike_that_recovered_is_told_without_causes_or_advice() -> None:
+    spike = an_incident(pattern="sharp_degrade", certainty="recovered", first={"metric": "loss"})
+    text = report([Judged("a", a_verdict("gpt", spike), "loss", a_curve(1841))], PLAIN)
+    assert "The loss left its course at iteration 1200 and recovered." in " ".join(text.split())
+    assert "spike that recovered after 1190, by 1200" in text
+    assert "Cause" not in text
+    assert "What to do" not in text
+    assert "last good" not in text
+
+
+def test_a_curve_of_a_later_attempt_says_which() -> None:
+    text = report([Judged("a", a_verdict("gpt"), "loss", a_curve(), attempt=2)], PLAIN)
+    assert "loss, median of 8 ranks, attempt 2" in text
+
+
 def test_an_undetermined_run_says_why() -> None:
     checks = [{"name": "explosion", "state": "not_run", "why": "3 iterations are too few"}]
     verdict = a_verdict("x", label="undetermined", coverage={"checks": checks, "ranks": 1})
