@@ -6,7 +6,7 @@ hold no value at all (nested, missing) is one `Rejected` for the whole of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -47,7 +47,6 @@ from .json_reference import Places, rejected
 from .labels import Labels, ends_of_stretches
 
 RULE_NO_EVENT = "must be null in columns: events travel as JSON lines"
-Columns = Mapping[str, Sequence[pa.Array]]
 
 
 def batch_from_columns(table: pa.RecordBatch, defaults: Defaults, places: Places) -> RecordBatch:
@@ -97,7 +96,7 @@ class _Conversion:
         return _tidy(select_rows(batch, self._good_N), self._texts, self._spelled, self._good_N)
 
     def _rejected(self) -> tuple[Rejected, ...]:
-        found = [(at, self._row_faults[at]) for at in sorted(self._row_faults)] + self._faults
+        found = [*sorted(self._row_faults.items(), key=lambda fault: fault[0]), *self._faults]
         return tuple(rejected(why, *self._places.of(at), b"") for at, why in found)
 
     def _mark(self, field: str, rule: str, bad_N: Flags, array: pa.Array | None) -> None:
@@ -106,8 +105,8 @@ class _Conversion:
         rows = np.flatnonzero(bad_N).tolist()
         if array is None and rows:
             self._faults.append((rows[0], Rejection(field, rule, f"no such column in {len(rows)} rows")))
-        for at in rows if array is not None else ():
-            self._row_faults[at] = Rejection(field, rule, _shown(array, at))
+        for at, shown in _shown(array, rows) if array is not None else ():
+            self._row_faults[at] = Rejection(field, rule, shown)
         self._good_N &= ~bad_N
 
     def _check_version(self) -> None:
@@ -200,7 +199,9 @@ class _Conversion:
             shown = f"{len(rows)} of {array.type}"[:200]
             self._faults.append((rows[0], Rejection(field, rule, shown, is_whole=False)))
             return
-        self._faults.extend((at, Rejection(field, rule, _shown(array, at), is_whole=False)) for at in rows)
+        self._faults.extend(
+            (at, Rejection(field, rule, shown, is_whole=False)) for at, shown in _shown(array, rows)
+        )
 
     def _add_numbers(self, name: str, values_N: Floats, taken_N: Flags) -> None:
         had = self._numbers.get(name)
@@ -285,8 +286,15 @@ def _labels(
     return tuple(sorted(kept))
 
 
-def _shown(array: pa.Array, at: int) -> str:
-    try:
-        return describe(array[at].as_py())
-    except (ValueError, OverflowError, pa.ArrowException):  # a date beyond Python's, text that is none
-        return f"a value of {array.type}"[:200]
+def _shown(array: pa.Array, rows: Sequence[int]) -> Iterator[tuple[int, str]]:
+    """Each row and its value for a person; a text that many rows share is looked at once."""
+    if pa.types.is_dictionary(array.type):
+        shown = dict(_shown(array.dictionary, range(len(array.dictionary))))
+        for at in rows:
+            yield at, shown.get(array.indices[at].as_py(), "None")
+        return
+    for at in rows:
+        try:
+            yield at, describe(array[at].as_py())
+        except (ValueError, OverflowError, pa.ArrowException):  # a date beyond Python's, text that is none
+            yield at, f"a value of {array.type}"[:200]

@@ -26,7 +26,6 @@ from .decode import DecodeConfig
 from .errors import UnreadableInput
 from .json_reference import rejected
 
-PARQUET_MAGIC = b"PAR1"
 _MAX_REASON_BYTES = 2000
 
 
