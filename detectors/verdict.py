@@ -1,8 +1,8 @@
 """The verdict: what is concluded of a run, and its one JSON form.
 
-A `Verdict` is the *canonical* part: a pure function of settled records, equal byte for byte however
-they came. What people and the store add (``revision``, the person's ``state``) is an envelope that
-`to_json` puts around it; wall-clock times and notes are not in it at all.
+The *canonical* part (`canonical_bytes`) is a pure function of settled records, equal byte for byte
+however they came. What people and the store add (``revision``, the person's ``state``) and the counts
+of how the records came are an envelope that `to_json` puts around it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from .incident import Advice, Cause, EvidenceItem, First, Incident, LastGood
 
 SCHEMA_VERSION = 1
 """The value of ``schema``; it changes only when a reader of the old shape would read wrong."""
+ARRIVAL_COUNTS = frozenset({"records", "late", "duplicates", "conflicts", "padding"})
+"""Keys of ``coverage`` that tell how the records came, not what they said."""
 SIGNIFICANT_DIGITS = 6
 """Statistics are rounded to this: far finer than any threshold, coarser than a last-bit difference."""
 
@@ -116,10 +118,16 @@ def to_json(
 
 
 def canonical_bytes(verdict: Verdict) -> bytes:
-    """The canonical part as one line of ASCII JSON without a line end: equal verdicts, equal bytes."""
-    return json.dumps(to_json(verdict), ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode(
-        "ascii"
-    )
+    """The canonical part as one line of ASCII JSON without a line end: equal verdicts, equal bytes.
+
+    How often records came, and how many came too late, is left out: the same records in another
+    order or twice are the same verdict.
+    """
+    node = to_json(verdict)
+    node["coverage"] = {
+        key: value for key, value in _coverage(verdict.coverage).items() if key not in ARRIVAL_COUNTS
+    }
+    return json.dumps(node, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
 @lru_cache(maxsize=1)
@@ -240,7 +248,7 @@ def _advice(step: Advice) -> Json:
     return {"action": step.action, "target": step.target, "command": step.command}
 
 
-def _coverage(coverage: Coverage) -> Json:
+def _coverage(coverage: Coverage) -> dict[str, Json]:
     return {
         "ranks": coverage.ranks,
         "metrics": list(coverage.metrics),

@@ -189,8 +189,15 @@ def test_what_was_rejected_is_counted_with_reasons() -> None:
     inputs = InputFacts(
         records=9, rejected=3, rejected_by={"rank: >= 0": 2, "line: json": 1}, late=4, duplicates=5
     )
-    told = _check(fuse("r", [findings()], inputs))["coverage"]
-    assert (told["rejected"], told["late"], told["duplicates"]) == (3, 4, 5)
+    judged = fuse("r", [findings()], inputs)
+    node: Any = to_json(judged)
+    assert (node["coverage"]["records"], node["coverage"]["late"], node["coverage"]["duplicates"]) == (
+        9,
+        4,
+        5,
+    )
+    told = _check(judged)["coverage"]
+    assert told["rejected"] == 3
     assert list(told["rejected_by"]) == ["line: json", "rank: >= 0"]
 
 
@@ -241,6 +248,12 @@ def test_attempts_keep_their_own_iterations() -> None:
         {"attempt": 1, "label": "healthy", "from": 1000, "to": 1500},
     ]
     assert told["judged_to_iteration"] == 1500
+
+
+def test_how_the_records_came_is_not_in_the_canonical_bytes() -> None:
+    once = InputFacts(records=9, rejected=1)
+    twice = InputFacts(records=18, rejected=1, late=2, duplicates=9, conflicts=1, padding=1)
+    assert canonical_bytes(fuse("r", [findings()], once)) == canonical_bytes(fuse("r", [findings()], twice))
 
 
 def test_verdicts_are_values() -> None:
