@@ -180,7 +180,7 @@ def histories(draw: st.DrawFn) -> list[tuple[int, int, float]]:
     return rows
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(histories(), st.lists(st.integers(1, 9), max_size=12))
 def test_the_rule_holds_row_by_row_however_the_file_is_cut(
     rows: list[tuple[int, int, float]], sizes: list[int]
@@ -192,7 +192,7 @@ def test_the_rule_holds_row_by_row_however_the_file_is_cut(
     assert found == by_rows(rows, window=8)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(histories(), min_size=2, max_size=4), st.randoms(use_true_random=False), st.data())
 def test_ranks_interleaved_in_any_way_are_numbered_the_same_at_every_cut(
     ranks: list[list[tuple[int, int, float]]], random: object, data: st.DataObject
