@@ -82,7 +82,8 @@ class Assignment:
     def pass_over(self, consumer: Any, damage: Damage, timeout_ms: int) -> tuple[int, int]:
         """Seek past what cannot be read; gives the half-open range of offsets that is left out.
 
-        The range is negative where the topic was made anew and now begins before our offset.
+        Our own offset follows once what was read before the range is handed out. The range is
+        negative where the topic was made anew and now begins before our offset.
         """
         partition = damage.partition
         start = consumer.position(partition, timeout_ms=timeout_ms)
@@ -94,7 +95,6 @@ class Assignment:
             # A damaged header can say anything: going on one offset is always right, only slower.
             stop = damage.stop if damage.stop is not None and start < damage.stop <= end else start + 1
         consumer.seek(partition, stop)
-        self.advance(partition, stop)
         return start, stop
 
     def position(self) -> dict[str, int]:

@@ -21,6 +21,8 @@ class KafkaSourceConfig:
     """Create missing topics at the start; false where the account may not."""
     max_poll_messages: int = 2000
     """Messages a poll hands out: enough to decode in one go, measured no faster beyond."""
+    longest_hold_s: float = 5.0
+    """Partitions are merged by time, and one that does not answer holds the others up for so long."""
     max_value_bytes: int = 8 << 20
     """Greater messages are rejected unread. A broker's default limit is 1 MiB."""
     max_batch_bytes: int = 64 << 20
@@ -55,6 +57,7 @@ class KafkaSourceConfig:
 
 _LEAST = {
     "max_poll_messages": 1,
+    "longest_hold_s": 0.0,
     "max_value_bytes": 1,
     "max_batch_bytes": 1,
     "fetch_bytes": 4,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from .kafka_codecs import bound_codecs
 from .kafka_config import KafkaSourceConfig
 from .kafka_connection import KafkaConnection
 from .kafka_damage import Damage, damaged_batch, describe, missing_range
+from .kafka_merge import PartitionMerge
 from .kafka_topics import unreachable
 from .watchdog import Watchdog
 
@@ -45,6 +46,15 @@ class KafkaHealth:
     """Offsets passed over because they could not be read or were gone."""
 
 
+@dataclass(slots=True)
+class _Taken:
+    """What one poll gives: (partition, message) in order, what was refused, where to go on after it."""
+
+    ready: list[tuple[Any, Any]] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+    moved: dict[Any, int] = field(default_factory=dict)
+
+
 class KafkaSource:
     """Hands out what is in the telemetry topic from ``positions`` on, earliest where there is none.
 
@@ -63,6 +73,7 @@ class KafkaSource:
         self._decoder = decoder
         self._assignment = Assignment(positions)
         self._connection = KafkaConnection(config, self._assignment)
+        self._merge = PartitionMerge(config.max_poll_messages, config.longest_hold_s)
         self._watchdog = Watchdog(config.watchdog_s)
         self._probe_at_s = 0.0
         self._commit_at_s = 0.0
@@ -80,13 +91,13 @@ class KafkaSource:
         with self._watchdog.watching():
             if self._connection.consumer is None:
                 self._connection.open()
-            polled, lost = self._read(timeout_s)
-            if polled:
-                self._lessen_lag(sum(map(len, polled.values())))
+            taken = self._read(timeout_s)
+            if taken.ready:
+                self._lessen_lag(len(taken.ready))
             else:
                 self._probe_if_due()
             self._commit_if_due()
-        return self._decode(polled, lost)
+        return self._hand_out(taken)
 
     def position(self) -> Mapping[str, int]:
         """Next offset of each partition that is assigned to us now."""
@@ -114,8 +125,8 @@ class KafkaSource:
 
     # -- reading
 
-    def _read(self, timeout_s: float) -> tuple[dict[Any, list[Any]], list[Rejected]]:
-        """Messages per partition, and what had to be passed over; partitions new to us are placed."""
+    def _read(self, timeout_s: float) -> _Taken:
+        """Poll once, seek past damage, place partitions that are new to us, merge by time."""
         from kafka.errors import KafkaError, NoOffsetForPartitionError
 
         polled: dict[Any, list[Any]] = {}
@@ -136,13 +147,38 @@ class KafkaSource:
                 self._connection.fail(describe(error), error)
         timeout_ms = int(self._config.connect_timeout_s * 1000)
         try:
-            lost = [self._pass_over(damage, timeout_ms) for damage in damages]
+            taken = _Taken()
+            for damage in damages:
+                self._pass_over(damage, timeout_ms, taken)
             placed = self._assignment.place(self._connection.consumer, timeout_ms)
+            self._merge.keep(placed)
+            for partition in placed & polled.keys():
+                self._merge.add(partition, polled[partition])
+            # What was passed over lies behind what waits, so that goes out first.
+            taken.ready = self._merge.take_all() if damages else self._merge.take(placed, self._is_drained)
+            self._pause_those_ahead(placed)
         except KafkaError as error:
             self._connection.fail(describe(error), error)
-        return {partition: messages for partition, messages in polled.items() if partition in placed}, lost
+        return taken
 
-    def _pass_over(self, damage: Damage, timeout_ms: int) -> Rejected:
+    def _is_drained(self, partition: Any) -> bool:
+        """Whether all that the broker had at its last answer is read."""
+        end = self._connection.consumer.highwater(partition)
+        if end is None:
+            return False
+        at = self._connection.consumer.position(partition, timeout_ms=1000)
+        return at is not None and at >= end
+
+    def _pause_those_ahead(self, placed: set[Any]) -> None:
+        consumer = self._connection.consumer
+        ahead = {partition for partition in placed if self._merge.is_ahead(partition)}
+        paused = consumer.paused() & placed
+        if ahead - paused:
+            consumer.pause(*(ahead - paused))
+        if paused - ahead:
+            consumer.resume(*(paused - ahead))
+
+    def _pass_over(self, damage: Damage, timeout_ms: int, taken: _Taken) -> None:
         name = part_name(damage.partition)
         start, stop = self._assignment.pass_over(self._connection.consumer, damage, timeout_ms)
         self._skipped_messages += max(0, stop - start)
@@ -151,24 +187,29 @@ class KafkaSource:
         )
         log.warning("messages passed over", extra={"source": name, "start": start, "stop": stop})
         rule = f"must be readable: {damage.reason}"
-        return Rejected(field="message", rule=rule, value=last, whole=True, source=name, offset=start)
+        taken.rejected.append(Rejected("message", rule, last, True, source=name, offset=start))
+        taken.moved[damage.partition] = stop
 
-    def _decode(self, polled: Mapping[Any, Iterable[Any]], lost: list[Rejected]) -> list[RecordBatch]:
+    def _hand_out(self, taken: _Taken) -> list[RecordBatch]:
+        names: dict[Any, str] = {}
+        next_offset: dict[Any, int] = {}
         messages: list[RawMessage] = []
-        for partition, came in polled.items():
-            name, last = part_name(partition), -1
-            for message in came:
-                last = message.offset
-                refusal = self._refusal(message, name)
-                if refusal is not None:
-                    lost.append(refusal)
-                    continue
-                messages.append(RawMessage(name, last, message.value, _content_type(message.headers)))
-            self._assignment.advance(partition, last + 1)
+        rejected = taken.rejected
+        for partition, message in taken.ready:
+            name = names.get(partition) or names.setdefault(partition, part_name(partition))
+            next_offset[partition] = message.offset + 1
+            refusal = self._refusal(message, name)
+            if refusal is not None:
+                rejected.append(refusal)
+            else:
+                content_type = _content_type(message.headers) if message.headers else None
+                messages.append(RawMessage(name, message.offset, message.value, content_type))
+        for partition, offset in (next_offset | taken.moved).items():
+            self._assignment.advance(partition, offset)
         if messages:
             batch = self._decoder.decode(messages)
-            return [replace(batch, rejected=(*lost, *batch.rejected)) if lost else batch]
-        return [_only_rejected(lost)] if lost else []
+            return [replace(batch, rejected=(*rejected, *batch.rejected)) if rejected else batch]
+        return [_only_rejected(rejected)] if rejected else []
 
     def _refusal(self, message: Any, source: str) -> Rejected | None:
         if message.value is None:
@@ -194,6 +235,8 @@ class KafkaSource:
                 self._config.topics.telemetry,
                 int(self._config.connect_timeout_s * 1000),
             )
+        if self._lag_messages is not None:
+            self._lag_messages += self._merge.held
         if why is not None and not why.startswith("topic "):
             self._connection.is_away(why)
         else:

@@ -87,3 +87,18 @@ def produce_elsewhere(address: str, topic: str, values: Sequence[bytes], **setti
     for value in values:
         producer.produce(topic, value, key=b"job")
     assert producer.flush(30) == 0
+
+
+def produce_spread(address: str, topic: str, *, iterations: int, partitions: int) -> None:
+    """A run whose ranks write to a partition each, one iteration every ten milliseconds."""
+    from confluent_kafka import Producer
+
+    # Stamps end about now: a broker deletes what is older than its retention, within seconds.
+    begin_ms = int(time.time() * 1000) - 10 * iterations
+    # Without idempotence a retry, likely on a new topic, puts batches of one partition out of order.
+    producer = Producer({"bootstrap.servers": address, "enable.idempotence": True})
+    for iteration in range(iterations):
+        for rank in range(partitions):
+            stamp_ms = begin_ms + 10 * iteration
+            producer.produce(topic, line(iteration, rank), partition=rank, timestamp=stamp_ms)
+    assert producer.flush(30) == 0

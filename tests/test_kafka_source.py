@@ -7,13 +7,23 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ingest.errors import SourceUnavailable
 from service.local_kafka import LocalKafka, LocalKafkaConfig
 
 from .conftest import NewTopic
-from .kafka_builders import a_source, line, produce, produce_elsewhere, read_records, read_until, rejections
+from .kafka_builders import (
+    a_source,
+    line,
+    produce,
+    produce_elsewhere,
+    produce_spread,
+    read_records,
+    read_until,
+    rejections,
+)
 
 pytestmark = pytest.mark.kafka
 
@@ -52,6 +62,22 @@ def test_clients_with_other_partitioners_are_read_from_all_partitions(
     assert sorted(read_records(source, 20)) == list(range(20))
     assert sorted(source.position()) == [f"{topic}:{partition}" for partition in range(3)]
     assert sum(source.position().values()) == 20
+    source.close()
+
+
+def test_a_run_spread_over_partitions_comes_in_step_when_caught_up_on(
+    broker: LocalKafka, new_topic: NewTopic
+) -> None:
+    topic = new_topic(4)
+    produce_spread(broker.address, topic, iterations=4000, partitions=4)
+    source = a_source(broker.address, topic)
+    batches = read_until(source, lambda came: sum(map(len, came)) >= 16_000)
+    iterations = np.concatenate([batch.iteration_N for batch in batches])
+    ranks = np.concatenate([batch.rank_N for batch in batches])
+    furthest = np.maximum.accumulate(iterations)
+    assert len(iterations) == 16_000
+    assert (furthest - iterations).max() < 64, "no record is later than alignment allows"
+    assert all((np.diff(iterations[ranks == rank]) == 1).all() for rank in range(4))
     source.close()
 
 

@@ -22,8 +22,7 @@ with MockKafka() as mock:
     topic = mock.create_topic("wedge")
     produce(mock.address, topic, [line(0)], enable_idempotence=False, **CLIENT)
     records.calc_crc32c = calc_crc32c
-    KafkaSource._pass_over = lambda self, damage, timeout_ms: print("left in place", flush=True)
-    KafkaSource._decode = lambda self, polled, lost: []
+    KafkaSource._pass_over = lambda self, damage, timeout_ms, taken: print("left in place", flush=True)
     source = a_source(mock.address, topic, client=CLIENT, connect_timeout_s=0.5, watchdog_s=2.0)
     while True:
         source.poll(0.1)
