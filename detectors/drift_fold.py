@@ -53,8 +53,8 @@ STEP, SLOPE = 1, 2
 
 # Integers of the state.
 CURSOR, POINTS, IN_MINI, MINIS, FROM, PHASE, KIND, TAU, SUSPECTED_AT, MARKED, MARK = range(11)
-SAME_RUN, IS_STUCK, RUN_START, EXPLAINED_BY = range(11, 15)
-INTS = 15
+SAME_RUN, IS_STUCK, RUN_START, EXPLAINED_BY, LONGEST = range(11, 16)
+INTS = 16
 # Floats of the state.
 LAST, REPEATS, REPEAT_CHANCE, STEP_SIZE, NOISE_STEP, NOISE_SLOPE = range(6)
 BASE, SIGMA, JUMP, SCORE, LEVEL, BEFORE_RUN = range(6, 12)
@@ -279,32 +279,43 @@ def watch_shifted(ints: Counts) -> int:
     return END
 
 
-def watch_repeats(value: float, ints: Counts, floats: Numbers, knobs: Sequence[float]) -> int:
+def end_row(value: float, ints: Counts, floats: Numbers) -> None:
+    """A value that differs from the last: learn from the row of equal ones that it ends."""
+    if ints[POINTS] > 0:
+        # The greatest of the last few steps: it shrinks as fast as a curve that converges to its bits.
+        floats[STEP_SIZE] = max(abs(value - floats[LAST]), 0.7 * floats[STEP_SIZE])
+        # Repeats per point over the last 64.
+        for _ in range(min(ints[SAME_RUN], 256)):
+            floats[REPEATS] += (1.0 - floats[REPEATS]) / 64.0
+        floats[REPEATS] -= floats[REPEATS] / 64.0
+        floats[BEFORE_RUN] = floats[LAST]
+        if ints[IS_STUCK] == 0:
+            ints[LONGEST] = max(ints[LONGEST], ints[SAME_RUN])
+    ints[SAME_RUN] = 0
+    ints[RUN_START] = ints[POINTS]
+    ints[IS_STUCK] = 0
+    floats[REPEAT_CHANCE] = 1.0
+    floats[LAST] = value
+
+
+def watch_repeats(value: float, ints: Counts, floats: Numbers, minis: Numbers, knobs: Sequence[float]) -> int:
     """One point: does it repeat the last one, and how unlikely is a row of repeats this long?"""
-    is_same = ints[POINTS] > 0 and value == floats[LAST]
-    if not is_same:
-        if ints[POINTS] > 0:
-            # The greatest of the last few steps: it shrinks as fast as a curve that converges to its bits.
-            floats[STEP_SIZE] = max(abs(value - floats[LAST]), 0.7 * floats[STEP_SIZE])
-            # The row that just ended, as repeats per point over the last 64.
-            for _ in range(min(ints[SAME_RUN], 256)):
-                floats[REPEATS] += (1.0 - floats[REPEATS]) / 64.0
-            floats[REPEATS] -= floats[REPEATS] / 64.0
-            floats[BEFORE_RUN] = floats[LAST]
-        ints[SAME_RUN] = 0
-        ints[RUN_START] = ints[POINTS]
-        ints[IS_STUCK] = 0
-        floats[REPEAT_CHANCE] = 1.0
-        floats[LAST] = value
+    if ints[POINTS] == 0 or value != floats[LAST]:
+        end_row(value, ints, floats)
         return END
     ints[SAME_RUN] += 1
     # At least 5 %: a curve may begin to repeat a little more than it did.
     floats[REPEAT_CHANCE] *= max(floats[REPEATS], 0.05)
-    is_rare = floats[REPEAT_CHANCE] < knobs[STUCK_CHANCE] and ints[SAME_RUN] >= knobs[STUCK_POINTS]
-    # It must have moved before, by more than a curve that converges to its last bit.
-    has_moved = floats[STEP_SIZE] > 1e-4 * abs(value) and ints[RUN_START] >= 3 * MINI
-    is_sudden = value != 0.0 or abs(floats[BEFORE_RUN]) > 10.0 * floats[STEP_SIZE]
-    if ints[IS_STUCK] == 0 and is_rare and has_moved and is_sudden:
+    if ints[IS_STUCK] == 1 or floats[REPEAT_CHANCE] >= knobs[STUCK_CHANCE]:
+        return END
+    # A log that prints a value again until the next one has rows as long as its interval.
+    is_long = ints[SAME_RUN] >= max(knobs[STUCK_POINTS], 4.0 * ints[LONGEST])
+    # It must have moved before, by more than a curve that converges to its last bit, and a loss of 0
+    # must have fallen there at once: not from half of what it was 32 points before.
+    past = minis[max(ints[MINIS] - 4, 0) % MINI_RING]
+    has_moved = floats[STEP_SIZE] > 1e-4 * abs(value) and ints[MINIS] >= 5
+    is_sudden = value != 0.0 or abs(floats[BEFORE_RUN]) > 0.5 * abs(past)
+    if is_long and has_moved and is_sudden:
         ints[IS_STUCK] = 1
         return STUCK
     return END
@@ -317,9 +328,6 @@ def close_mini(
     minis[ints[MINIS] % MINI_RING] = (mini[2] + mini[3] + mini[4] + mini[5]) * 0.25
     ints[MINIS] += 1
     ints[IN_MINI] = 0
-    if ints[IS_STUCK]:
-        ints[FROM] = ints[MINIS]
-        return END
     if ints[PHASE] == SUSPICIOUS:
         return watch_suspicious(ints, floats, minis, knobs)
     if ints[PHASE] == SHIFTED:
@@ -366,18 +374,18 @@ def fold_drift(
         value = values[at]
         if not math.isfinite(value):
             continue
-        code = watch_repeats(value, ints, floats, knobs)
-        if ints[IN_MINI] == 0:
-            mini_iterations[ints[MINIS] % MINI_RING] = iterations[at]
-        insert_value(mini, ints[IN_MINI], value)
-        ints[IN_MINI] += 1
+        code = watch_repeats(value, ints, floats, minis, knobs)
         ring[ints[POINTS] % RING] = value
         ring_iterations[ints[POINTS] % RING] = iterations[at]
         ints[POINTS] += 1
-        if ints[IN_MINI] == MINI:
-            block_code = close_mini(mini, ints, floats, minis, scratch, knobs)
-            if code == END:
-                code = block_code
+        # A value printed again is no new observation of the level.
+        if ints[SAME_RUN] == 0:
+            if ints[IN_MINI] == 0:
+                mini_iterations[ints[MINIS] % MINI_RING] = iterations[at]
+            insert_value(mini, ints[IN_MINI], value)
+            ints[IN_MINI] += 1
+            if ints[IN_MINI] == MINI:
+                code = close_mini(mini, ints, floats, minis, scratch, knobs)
         if code != END:
             return code
     return END
@@ -400,6 +408,7 @@ FOLD = Fold(
     watch_slope,
     watch_suspicious,
     watch_shifted,
+    end_row,
     watch_repeats,
     close_mini,
 )

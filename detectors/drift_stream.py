@@ -14,7 +14,7 @@ from ingest.blocks import Floats, Ints
 
 from . import drift_fold as fold
 from .curve import MARKS
-from .drift_levels import MINI, MINI_RING
+from .drift_levels import MINI_RING
 from .evidence import Annotation, Certainty, Direction, Evidence, Finding, Pattern
 from .onset import MAX_WINDOW, find_onset
 
@@ -107,10 +107,12 @@ class Stream:
         """Change point among the points around the mini-block at which the step was seen."""
         ints = self.arrays[0]
         points = int(ints[fold.POINTS])
-        around = int(ints[fold.TAU]) * MINI
-        start = max(0, points - fold.RING, around - MAX_WINDOW // 2)
-        at_K = np.arange(start, min(points, around + MAX_WINDOW // 2)) % fold.RING
-        values_K, iteration_K = self.arrays[5][at_K], self.arrays[6][at_K]
+        kept_K = np.arange(max(0, points - fold.RING), points) % fold.RING
+        values_K, iteration_K = self.arrays[5][kept_K], self.arrays[6][kept_K]
+        seen_at = self.arrays[4][int(ints[fold.TAU]) % MINI_RING]
+        around = int(np.searchsorted(iteration_K, seen_at))
+        window = slice(max(0, around - MAX_WINDOW // 2), around + MAX_WINDOW // 2)
+        values_K, iteration_K = values_K[window], iteration_K[window]
         return find_onset(values_K, use_log=True, refine=refine).in_iterations(iteration_K)
 
     def _slope_onset(self, refine: bool) -> dict[str, Any]:

@@ -51,7 +51,6 @@ from .explosion_baseline import (
     START_TOP,
     UNIT,
     WARM,
-    WAS_SLOW,
     WHY,
     WINDOW,
     WINDOW_AT,
@@ -81,6 +80,8 @@ KNOBS = 11
 
 RING = 256
 """Points kept for the onset: 200 before an alarm that comes within 50."""
+BACK = 4
+"""Points in a row near the baseline that end a spike."""
 PATIENCE = 50
 """Points without recovery after which growth that lasts is an explosion (DESIGN section 6, 2)."""
 
@@ -153,7 +154,7 @@ def watch_quiet(
     if count >= 3:
         sigma = 1.25 * floats[NOISE]
         is_warm = count >= WARM
-        if not is_warm and knobs[RELATIVE] > 0 and ints[POINTS] < 4 * WARM:
+        if not is_warm and knobs[RELATIVE] > 0 and ints[MINI_FROM] == 0:
             # A median of so few points follows the growth; where the curve began it does not move.
             level = min(level, floats[START_LEVEL])
         # Before the noise is known its stand-in is half the range of the first four points.
@@ -166,21 +167,34 @@ def watch_quiet(
         if is_high and ints[HIGH_RUN] == 0:
             freeze(ints, floats, level, gate, unit, 0)
             floats[PEAK] = value
-    if not is_high:
-        run = ints[HIGH_RUN]
-        ints[HIGH_RUN] = 0
-        learn(value, level, ints, floats, window, ordered)
-        is_spike = run > 0 and floats[PEAK] - floats[BASE] > knobs[SPIKE_RISE] * floats[UNIT]
-        ints[SINCE] = run
-        return SPIKE if is_spike else END
+    if is_high:
+        return count_high(value, ints, floats)
+    learn(value, level, ints, floats, window, ordered)
+    return count_low(ints, floats, knobs)
+
+
+def count_high(value: float, ints: Counts, floats: Numbers) -> int:
+    """A high point: the third since the curve was last back makes a suspicion."""
     ints[HIGH_RUN] += 1
+    ints[LOW_RUN] = 0
     floats[PEAK] = max(floats[PEAK], value)
     if ints[HIGH_RUN] < 3:
         return END
-    ints[WAS_SLOW] = 0
     ints[PHASE] = SUSPICIOUS
-    freeze(ints, floats, floats[BASE], floats[GATE], floats[UNIT], 2)
+    freeze(ints, floats, floats[BASE], floats[GATE], floats[UNIT], ints[POINTS] - ints[START])
     return SUSPECTED
+
+
+def count_low(ints: Counts, floats: Numbers, knobs: Sequence[float]) -> int:
+    """A point that is not high: the fourth in a row ends a spike, as an explosion too swings at first."""
+    if ints[HIGH_RUN] == 0:
+        return END
+    ints[LOW_RUN] += 1
+    if ints[LOW_RUN] < BACK:
+        return END
+    ints[HIGH_RUN] = 0
+    ints[SINCE] = ints[POINTS] + 1 - BACK - ints[START]
+    return SPIKE if floats[PEAK] - floats[BASE] > knobs[SPIKE_RISE] * floats[UNIT] else END
 
 
 def watch_slow(ints: Counts, floats: Numbers, minis: Numbers, knobs: Sequence[float]) -> int:
@@ -193,7 +207,7 @@ def watch_slow(ints: Counts, floats: Numbers, minis: Numbers, knobs: Sequence[fl
     gate = max(knobs[SLOW_RISE] * unit, knobs[SIGMAS] * sigma)
     before = minis[(ints[MINIS] - 2) % MINI_RING]
     is_slow = ints[MINIS] - ints[MINI_FROM] >= 4 and floats[MINI_NOW] - best > gate
-    if not is_slow and ints[MINIS] <= MINI_RING:
+    if not is_slow and ints[MINI_FROM] == 0 and ints[MINIS] <= MINI_RING:
         # What a model that knows nothing starts with is a ceiling: half as much again is lost. The
         # noise of points counts here, since that of mini-blocks holds the growth itself.
         best = floats[START_LEVEL]
@@ -201,7 +215,6 @@ def watch_slow(ints: Counts, floats: Numbers, minis: Numbers, knobs: Sequence[fl
         gate = max(knobs[START_HOLD] * unit, 0.5 * knobs[SIGMAS] * 1.25 * floats[NOISE])
     if floats[MINI_NOW] - best <= gate or before - best <= 0.7 * gate:
         return END
-    ints[WAS_SLOW] = 1
     floats[PEAK] = floats[MINI_NOW]
     ints[PHASE] = SUSPICIOUS
     freeze(ints, floats, best, gate, unit, MINI - 1)
@@ -218,7 +231,7 @@ def watch_suspicious(
     excess = value - floats[BASE]
     ints[LOW_RUN] = ints[LOW_RUN] + 1 if excess < 0.5 * floats[GATE] else 0
     ints[FAR_RUN] = ints[FAR_RUN] + 1 if excess >= knobs[FAR] * floats[UNIT] else 0
-    if ints[LOW_RUN] >= 4:
+    if ints[LOW_RUN] >= BACK:
         ints[PHASE] = QUIET
         ints[HIGH_RUN] = 0
         return RECOVERED
@@ -263,6 +276,8 @@ def watch_broken(weight: int, ints: Counts, floats: Numbers, ring: Numbers, knob
     ints[GROWING] = growing_points(ints, floats, ring, knobs)
     ints[WHY] = BY_NONFINITE
     if ints[PHASE] == SUSPICIOUS:
+        # All points since the suspicion began are growth, even where they swing.
+        ints[GROWING] = max(ints[GROWING], ints[SINCE] + 1)
         ints[PHASE] = EXPLODED
         return CONFIRMED
     if ints[GROWING] < 3:
@@ -346,6 +361,8 @@ FOLD = Fold(
     forget,
     growing_points,
     begin_curve,
+    count_high,
+    count_low,
     watch_quiet,
     watch_slow,
     watch_suspicious,

@@ -6,8 +6,9 @@ Axes: T iterations. Noise of the loss is AR(1), 1.5 to 3 % of its level; the gra
 
 from __future__ import annotations
 
+import copy
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -192,3 +193,30 @@ def confirmed(findings: Sequence[Finding]) -> list[Evidence]:
 def annotated(findings: Sequence[Finding], kind: str) -> list[Annotation]:
     """The annotations of one kind among ``findings``."""
     return [f for f in findings if isinstance(f, Annotation) and f.kind == kind]
+
+
+def assert_cut_invariant(
+    make: Callable[[], Detector], block: IterationBlock, rng: np.random.Generator, *, each: bool = True
+) -> None:
+    """At once, at random cuts and one position at a time: the same final findings."""
+    whole = judge(make(), [block])
+    for _ in range(3):
+        borders = rng.integers(1, len(block), 12).tolist()
+        assert judge(make(), cut(block, borders)) == whole
+    if each:
+        assert judge(make(), cut(block, range(1, len(block)))) == whole
+
+
+def assert_restores(make: Callable[[], Detector], block: IterationBlock, at: int) -> None:
+    """A snapshot taken at position ``at`` and restored into a new detector continues exactly."""
+    first, second = cut(block, [at])
+    straight = make()
+    straight.update(first)
+    state = copy.deepcopy(straight.snapshot())
+    resumed = make()
+    resumed.restore(state)
+    copied = copy.deepcopy(straight)
+    expected = straight.update(second) + straight.finish()
+    assert resumed.update(second) + resumed.finish() == expected
+    assert copied.update(second) + copied.finish() == expected
+    assert resumed.check() == straight.check()

@@ -1,0 +1,154 @@
+"""Folds give the same bits compiled and plain, at once and point by point."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from detectors import drift_fold, explosion_fold
+from detectors.curve_drift import CurveDriftConfig
+from detectors.explosion import ExplosionConfig
+from detectors.kernels import Array, Fold, prepare_cache
+
+from .curve_builders import DRIFTS, EXPLOSIONS, ar1, make_scenario
+
+
+def values_of(name: str) -> Array:
+    """A curve with everything a fold can meet: noise, decline, a fault, gaps, spikes, repeats."""
+    loss = np.array(make_scenario(name, 1).columns["loss"])
+    rng = np.random.default_rng(5)
+    loss[rng.integers(0, len(loss), 30)] = np.nan
+    loss[rng.integers(0, len(loss), 5)] *= 3.0
+    loss[100:110] = loss[100]
+    return loss
+
+
+def run_explosion(fold: Fold, loss: Array, cuts: Sequence[int]) -> tuple[list[tuple[int, int]], list[Array]]:
+    """Codes with the cursor's place in the whole, and the final state."""
+    state = explosion_fold.make_state()
+    knobs = ExplosionConfig().knobs(is_loss=True)
+    codes: list[tuple[int, int]] = []
+    start = 0
+    for stop in [*cuts, len(loss)]:
+        part = loss[start:stop]
+        inputs = (
+            part,
+            np.arange(start, stop),
+            np.isnan(part).astype(np.int64),
+            np.zeros(len(part), np.int64),
+        )
+        offset = start
+        fold.run(inputs, (*state, knobs), lambda code, at=offset: codes.append((code, at + int(state[0][0]))))  # type: ignore[misc]
+        start = stop
+    state[0][0] = 0
+    return codes, list(state)
+
+
+def run_drift(fold: Fold, loss: Array, cuts: Sequence[int]) -> tuple[list[tuple[int, int]], list[Array]]:
+    """The same for whole-curve drift; the last array is room for sorting and no state."""
+    state = drift_fold.make_state()
+    knobs = CurveDriftConfig().knobs()
+    codes: list[tuple[int, int]] = []
+    start = 0
+    for stop in [*cuts, len(loss)]:
+        part = loss[start:stop]
+        inputs = (part, np.arange(start, stop), (np.arange(start, stop) == 700).astype(np.int64))
+        offset = start
+        fold.run(inputs, (*state, knobs), lambda code, at=offset: codes.append((code, at + int(state[0][0]))))  # type: ignore[misc]
+        start = stop
+    state[0][0] = 0
+    return codes, list(state[:-1])
+
+
+def compiled_copy(fold: Fold) -> Fold:
+    return Fold(fold.function, *fold.parts, compile_after_points=0)
+
+
+def plain_copy(fold: Fold) -> Fold:
+    return Fold(fold.function, *fold.parts, compile_after_points=10**9)
+
+
+def assert_same(
+    one: tuple[list[tuple[int, int]], list[Array]], other: tuple[list[tuple[int, int]], list[Array]]
+) -> None:
+    assert one[0] == other[0]
+    for mine, theirs in zip(one[1], other[1], strict=True):
+        assert mine.tobytes() == theirs.tobytes()
+
+
+@pytest.mark.parametrize("name", [*EXPLOSIONS, *DRIFTS, "b_spike"])
+def test_the_compiled_explosion_fold_gives_the_bits_of_the_plain_one(name: str) -> None:
+    loss = values_of(name)
+    assert_same(
+        run_explosion(compiled_copy(explosion_fold.FOLD), loss, []),
+        run_explosion(plain_copy(explosion_fold.FOLD), loss, []),
+    )
+
+
+@pytest.mark.parametrize("name", [*EXPLOSIONS, *DRIFTS, "b_spike"])
+def test_the_compiled_drift_fold_gives_the_bits_of_the_plain_one(name: str) -> None:
+    loss = values_of(name)
+    assert_same(
+        run_drift(compiled_copy(drift_fold.FOLD), loss, []), run_drift(plain_copy(drift_fold.FOLD), loss, [])
+    )
+
+
+@pytest.mark.parametrize("name", ["e_slow", "d_shift", "b_spike"])
+def test_folding_point_by_point_gives_the_bits_of_folding_at_once(name: str) -> None:
+    loss = values_of(name)
+    each = list(range(1, len(loss)))
+    for run, fold in ((run_explosion, explosion_fold.FOLD), (run_drift, drift_fold.FOLD)):
+        assert_same(run(compiled_copy(fold), loss, each), run(compiled_copy(fold), loss, []))
+        assert_same(run(plain_copy(fold), loss, each), run(plain_copy(fold), loss, []))
+
+
+def test_a_fold_changes_from_plain_to_compiled_in_the_middle_without_a_trace() -> None:
+    loss = values_of("d_shift")
+    changing = Fold(drift_fold.FOLD.function, *drift_fold.FOLD.parts, compile_after_points=900)
+    assert_same(run_drift(changing, loss, [500, 800, 1000]), run_drift(plain_copy(drift_fold.FOLD), loss, []))
+
+
+def test_folds_see_something_on_these_curves() -> None:
+    assert run_explosion(plain_copy(explosion_fold.FOLD), values_of("e_fast"), [])[0]
+    assert run_drift(plain_copy(drift_fold.FOLD), values_of("d_const"), [])[0]
+
+
+def test_copying_a_fold_keeps_its_compiled_code() -> None:
+    fold = plain_copy(explosion_fold.FOLD)
+    assert copy.deepcopy(fold) is fold
+
+
+def test_the_cache_goes_where_it_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    prepare_cache()
+    assert os.environ["NUMBA_CACHE_DIR"] == str(tmp_path / "firstfault" / "numba")
+
+
+def test_a_home_that_cannot_be_written_leads_to_a_temporary_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocker = tmp_path / "file"
+    blocker.write_text("no folder can be made below a file")
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(blocker))
+    prepare_cache()
+    chosen = Path(os.environ["NUMBA_CACHE_DIR"])
+    assert chosen.is_dir() and blocker not in chosen.parents
+
+
+def test_a_given_cache_folder_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "/somewhere")
+    prepare_cache()
+    assert os.environ["NUMBA_CACHE_DIR"] == "/somewhere"
+
+
+def test_ar1_noise_of_the_builders_has_the_deviation_asked_for() -> None:
+    noise = ar1(20_000, 0.02, 0.5, np.random.default_rng(1))
+    assert 0.019 < noise.std() < 0.021
+    assert 0.45 < np.corrcoef(noise[1:], noise[:-1])[0, 1] < 0.55
