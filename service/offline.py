@@ -156,7 +156,7 @@ def follow_jobs(
 
 
 def replay_files(paths: Sequence[str | Path], settings: Settings | None = None) -> list[dict[str, Any]]:
-    """The verdicts of all runs in ``paths`` as JSON objects, in order of the jobs.
+    """The canonical verdicts of all runs in ``paths`` as JSON objects, in order of the jobs.
 
     Raises:
         UnreadableInput: a path that is not there, or an input without one usable record.
@@ -166,7 +166,7 @@ def replay_files(paths: Sequence[str | Path], settings: Settings | None = None) 
     for job in judge_jobs(find_jobs(paths), options):
         if job.unreadable:
             raise UnreadableInput(job.unreadable)
-        verdicts += [run.body for run in job.runs]
+        verdicts += [json.loads(run.line) for run in job.runs]
     return verdicts
 
 
