@@ -53,6 +53,7 @@ class _Run:
         self.judges: dict[int, AttemptJudge] = {}
         self.curves: dict[int, CurveFold] = {}
         self.is_dirty = True
+        self.records = 0
 
     def take(self, blocks: list[IterationBlock]) -> None:
         lateness = self.aligner.config.lateness_iterations
@@ -90,6 +91,7 @@ class Pipeline:
                 self.rejected[limit] += len(events) + len(rows)
                 continue
             run.is_dirty = True
+            run.records += len(rows)
             run.take(run.aligner.push(batch, rows, events))
         for row, label, text in batch.labels:
             known = self._runs.get(batch.runs[int(batch.run_N[row])])
@@ -177,7 +179,7 @@ class Pipeline:
         if len(self._runs) == 1:  # then whatever was not understood can only have been meant for this run
             rejected = rejected + self.rejected
         return InputFacts(
-            records=self.records,
+            records=run.records,
             rejected=sum(rejected.values()),
             rejected_by=dict(sorted(rejected.items())),
             late=sum(attempt.admission.late for attempt in attempts),
@@ -204,6 +206,7 @@ def _run_state(run: _Run) -> Mapping[str, Any]:
         "judges": [[attempt, judge.snapshot()] for attempt, judge in sorted(run.judges.items())],
         "curves": [[attempt, fold.snapshot()] for attempt, fold in sorted(run.curves.items())],
         "dirty": run.is_dirty,
+        "records": run.records,
     }
 
 
@@ -216,5 +219,5 @@ def _restored(name: str, saved: Mapping[str, Any], config: AlignmentConfig) -> _
     for attempt, state in saved["curves"]:
         run.curves[attempt] = CurveFold()
         run.curves[attempt].restore(state)
-    run.is_dirty = saved["dirty"]
+    run.is_dirty, run.records = saved["dirty"], saved["records"]
     return run

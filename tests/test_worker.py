@@ -165,3 +165,12 @@ def test_only_runs_with_news_are_judged_again(tmp_path: Path, monkeypatch: pytes
     work(tmp_path, batches_of(log_lines("a", iterations=50)) + batches_of(log_lines("b", iterations=50)))
     assert max(at for at, name in enumerate(judged[:-2]) if name == "a") < judged.index("b")
     assert sorted(judged[-2:]) == ["a", "b"]  # once more, as if ended
+
+
+def test_a_verdict_does_not_depend_on_the_records_of_other_runs() -> None:
+    alone, beside = Pipeline(), Pipeline()
+    for batch in batches_of(FAULTY):
+        alone.feed(batch)
+    for batch in batches_of(FAULTY + log_lines("good")):
+        beside.feed(batch)
+    assert canonical_bytes(alone.verdict("job")) == canonical_bytes(beside.verdict("job"))
