@@ -134,8 +134,10 @@ def learned_classes(first: FirstCheck, second: FirstCheck) -> tuple[Ints, int | 
 
 def _parts(members: Ints, two_R: Ints) -> list[Ints]:
     """How a class of the first check goes on after the second: whole, or in equal parts."""
+    if not len(members):  # none of them was there at the second check
+        return []
     codes, counts = np.unique(two_R[members], return_counts=True)
-    others = counts[counts < counts.max()] if len(counts) else counts
+    others = counts[counts < counts.max()]
     if len(codes) == 1 or (2 * counts.max() > len(members) and (others == 1).all() and len(members) >= 3):
         return [members]
     return [members[two_R[members] == code] for code in codes.tolist()]

@@ -98,22 +98,30 @@ class LearnedGroups:
         return replace(checks, class_R=class_R, present_TR=present_TR)
 
     def _join(self, checks: Checks, newcomers: Ints, at_R: Ints) -> Flags:
-        """Let newcomers join the class they are equal to; what they reported before is not compared."""
+        """Let newcomers join the class they are equal to; what they reported before is not compared.
+
+        Position by position, against those who were members before it.
+        """
         classes, tried = self._table.column("class"), self._table.column("tried")
         present_TR = checks.present_TR.copy()
+        tries: dict[int, list[int]] = {}
         for column in newcomers.tolist():
-            row = at_R[column]
-            done = max(int(tried[row]), 0)
-            rows = np.flatnonzero(checks.present_TR[:, column])[: JOIN_TRIES - done]
-            for t in rows.tolist():
-                tried[row] = done = done + 1
-                equal_R = (checks.high_TR[t] == checks.high_TR[t, column]) & checks.present_TR[t]
-                equal_R &= (checks.low_TR[t] == checks.low_TR[t, column]) & (classes[at_R] != UNKNOWN)
-                equal_R &= checks.class_R == checks.class_R[column]
+            left = JOIN_TRIES - max(int(tried[at_R[column]]), 0)
+            for t in np.flatnonzero(checks.present_TR[:, column])[:left].tolist():
+                tries.setdefault(t, []).append(column)
+        for t in sorted(tries):
+            member_R = checks.present_TR[t] & (classes[at_R] != UNKNOWN)
+            for column in tries[t]:
+                row = at_R[column]
+                if member_R[column]:
+                    continue  # joined at its first try
+                tried[row] = max(int(tried[row]), 0) + 1
+                equal_R = member_R & (checks.class_R == checks.class_R[column])
+                equal_R &= checks.high_TR[t] == checks.high_TR[t, column]
+                equal_R &= checks.low_TR[t] == checks.low_TR[t, column]
                 if equal_R.any():
                     classes[row] = classes[at_R[int(np.argmax(equal_R))]]
                     present_TR[:t, column] = False
-                    break
         return present_TR
 
 

@@ -312,3 +312,18 @@ def test_ten_thousand_broken_groups_are_told_of_in_bounds() -> None:
     layout = mesh([("pp", 10_000), ("dp", 2)])
     found = evidence_in(run(ChecksumVote(), [block(param_checksum=values, layout=layout)]))
     assert 1 < len(found) <= 256
+
+
+def test_ranks_that_join_one_after_the_other_are_compared_with_those_before_them() -> None:
+    absent = np.zeros((T, 8), bool)
+    absent[:8, 6] = absent[:7, 7] = True
+    values = sums(8)
+    values[7:, 7] += 500_000
+    values[8:, 6] += 500_000
+    assert evidence_of(block(param_checksum=masked(values, absent))) == []
+
+
+def test_ranks_that_are_gone_at_the_second_check_are_in_no_class() -> None:
+    absent = np.zeros((T, 4), bool)
+    absent[1:, 2:] = True
+    assert evidence_of(block(param_checksum=masked(sums(4, classes=[0, 0, 1, 1]), absent))) == []
