@@ -160,7 +160,7 @@ def _strike(scenario: Scenario, iterations: int, rng: random.Random) -> int | No
 # Nothing holds the growth back: no clipping, no norm layers, no decay of the weights. With them AdamW
 # at any learning rate ends on a plateau, not in an explosion.
 _UNBOUNDED = Training(clip_norm=None, is_normalised=False, weight_decay=0.0)
-_UNBOUNDED_FROM_START = replace(_UNBOUNDED, warmup_iterations=60, final_lr_share=1.0)
+_UNBOUNDED_FROM_START = replace(_UNBOUNDED, warmup_iterations=20, final_lr_share=1.0)
 _ALL = (
     Scenario(
         name="healthy",
@@ -176,7 +176,7 @@ _ALL = (
         iterations=500,
         fault=FaultKind.HIGH_LR,
         strikes_between=(0.0, 0.0),
-        magnitude=60.0,
+        magnitude=150.0,
         runs_on_iterations=300,
         training=_UNBOUNDED_FROM_START,
     ),
