@@ -20,7 +20,7 @@ from .json_keys import JsonLinesAdapter, read_keys
 from .sniff import HEAD_BYTES, Format, Packing, find_dialect, packing_of, sniff
 from .table_header import ROW_NUMBER
 from .table_lines import last_record_end
-from .tables import TableReader
+from .tables import TableConfig, TableReader
 from .text_pieces import last_line_end, whole_lines
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -184,7 +184,8 @@ class FileReader:
         table = self._table = TableReader(dialect, head, self._defaults, self._name)
         self.notes = replace(self.notes, counter=table.header.counter)
         if table.header.iteration is not None:
-            self._sampling = lambda: TableReader(dialect, head, self._defaults, self._name).decode
+            large = TableConfig(small_piece_bytes=0)  # only large files are sampled
+            self._sampling = lambda: TableReader(dialect, head, self._defaults, self._name, large).decode
 
         def decode(piece: bytes) -> RecordBatch:
             batch = table.decode(piece)

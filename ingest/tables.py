@@ -30,6 +30,8 @@ class TableConfig:
     """Cells of one row; wider tables are matrices, not logs, and cost memory a column."""
     sample_rows: int = 1000
     """Rows at the head that decide what a column means."""
+    small_piece_bytes: int = SMALL_PIECE_BYTES
+    """Pieces up to it are read without polars; 0 where polars is loaded anyway."""
     max_rejected_raw_bytes: int = 1024
     """Bytes of a bad line that are kept to show it."""
 
@@ -151,7 +153,7 @@ class TableReader:
     def _parse(self, lines: Lines, fits_L: Flags) -> list[TextColumn]:
         """The cells of the fitting records, column by column."""
         width, delimiter = len(self.header.names), self._dialect.delimiter
-        if len(lines.data) > SMALL_PIECE_BYTES:
+        if len(lines.data) > self._config.small_piece_bytes:
             columns = polars_columns(lines.only(fits_L), delimiter, width, int(fits_L.sum()))
             if columns is not None:
                 return columns
