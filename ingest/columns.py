@@ -22,8 +22,7 @@ from .labels import Labels, labels_from_rows
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
-_WORD_BITS = 64
-_WORD_MASK = (1 << _WORD_BITS) - 1
+_WORD_BITS, _WORD_MASK = 64, (1 << 64) - 1
 MAX_CELLS = 1 << 25
 """Rows times distinct metrics of one batch: 300 MB as columns. Reached only by made-up names."""
 
