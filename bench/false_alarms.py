@@ -47,9 +47,8 @@ def main(arguments: Sequence[str]) -> int:
             for evidence in found:
                 counts[detector.name, evidence.certainty] += 1
                 if evidence.certainty is Certainty.CONFIRMED:
-                    print(
-                        f"{path.name}: {detector.name} {evidence.pattern} of {evidence.key} at {evidence.iteration}"
-                    )
+                    what = f"{detector.name} {evidence.pattern} of {evidence.key}"
+                    print(f"{path.name}: {what} at {evidence.iteration}")
     print(f"{files} curves, {points} points")
     for make in DETECTORS:
         name = make().name

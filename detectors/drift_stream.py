@@ -71,10 +71,10 @@ class Stream:
     def _shift(self, certainty: Certainty, attempt: int, now: int, judged_by: str = "") -> Evidence:
         ints, floats = self.arrays[0], self.arrays[1]
         is_slope = int(ints[fold.KIND]) == fold.SLOPE
-        if certainty is not Certainty.RECOVERED:
-            # A suspicion that is dropped keeps the onset it had: its points may be forgotten by now.
+        if certainty is not Certainty.RECOVERED and not judged_by:
+            # One that is dropped or handed over keeps its onset: the points may be forgotten by now.
             refine = certainty is Certainty.CONFIRMED
-            self.onset = self._slope_onset(refine) if is_slope else self._step_onset(refine)
+            self.onset = self._slow_onset(refine) if is_slope else self._step_onset(refine)
         base = float(floats[fold.BASE])
         return Evidence(
             detector=DETECTOR,
@@ -112,17 +112,30 @@ class Stream:
         seen_at = self.arrays[4][int(ints[fold.TAU]) % MINI_RING]
         around = int(np.searchsorted(iteration_K, seen_at))
         window = slice(max(0, around - MAX_WINDOW // 2), around + MAX_WINDOW // 2)
-        values_K, iteration_K = values_K[window], iteration_K[window]
-        return find_onset(values_K, use_log=True, refine=refine).in_iterations(iteration_K)
+        onset = find_onset(values_K[window], use_log=True, refine=refine).in_iterations(iteration_K[window])
+        if onset["shape"] == "ramp":
+            # A rise may have begun before this window, which only mini-blocks reach back to.
+            known = (onset["last_clean"], self._slope_onset(refine)["last_clean"])
+            onset["last_clean"] = None if None in known else min(known)
+        return onset
 
     def _slope_onset(self, refine: bool) -> dict[str, Any]:
         """Where the level left its best, among mini-blocks; the iterations of their first points."""
-        ints = self.arrays[0]
-        minis = int(ints[fold.MINIS])
-        start = max(int(ints[fold.FROM]), minis - MAX_WINDOW, int(ints[fold.TAU]) - 6 * fold.WIDE, 0)
-        at_B = np.arange(start, minis) % MINI_RING
+        at_B = np.arange(self._slope_start(), int(self.arrays[0][fold.MINIS])) % MINI_RING
         found = find_onset(self.arrays[3][at_B], use_log=True, refine=refine, shapes=("ramp",))
         return found.in_iterations(self.arrays[4][at_B])
+
+    def _slow_onset(self, refine: bool) -> dict[str, Any]:
+        """The same for a rise found by the slope test: it may have begun as a mere slowing of a decline,
+        before the level left its best, so that only the first mini-block looked at counts as clean."""
+        onset = self._slope_onset(refine)
+        onset["last_clean"] = int(self.arrays[4][self._slope_start() % MINI_RING])
+        return onset
+
+    def _slope_start(self) -> int:
+        ints = self.arrays[0]
+        oldest = int(ints[fold.MINIS]) - MAX_WINDOW
+        return max(int(ints[fold.FROM]), oldest, int(ints[fold.TAU]) - 4 * fold.WIDE, 0)
 
     def _stuck(self, attempt: int, now: int) -> Evidence:
         ints, floats = self.arrays[0], self.arrays[1]
