@@ -8,6 +8,7 @@ verdict and the verdict of a finished log are the same function of the same reco
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from .registry import make_detectors
 from .roles import Roles
 
 MAX_FINDINGS = 2000
-"""Findings kept of one attempt. A detector names an episode once, so more than this is a flood (a
+"""Evidence kept of one attempt, and annotations likewise. A detector names an episode once, so more than this is a flood (a
 metric that alternates for a million iterations); the first ones tell what happened."""
 
 
@@ -34,6 +35,7 @@ class AttemptJudge:
         self.roles = Roles()
         self.fold = FactsFold(attempt, lateness_iterations)
         self.found: dict[tuple[str, str, str], Finding] = {}
+        self.counts: Counter[str] = Counter()
 
     def update(self, block: IterationBlock) -> None:
         """Take the next settled positions."""
@@ -78,12 +80,15 @@ class AttemptJudge:
             detector.restore(state["detectors"][detector.name])
         self.roles.restore(state["roles"])
         self.fold.restore(state["facts"])
-        self.found = {}
+        self.found, self.counts = {}, Counter()
         self._keep(findings_from_plain(state["found"]))
 
     def _keep(self, findings: Sequence[Finding]) -> None:
         for finding in findings:
             sort = finding.detector if isinstance(finding, Evidence) else "annotation " + finding.kind
             key = (type(finding).__name__, sort, finding.key)
-            if key in self.found or len(self.found) < MAX_FINDINGS:
-                self.found[key] = finding
+            if key not in self.found:
+                if self.counts[key[0]] >= MAX_FINDINGS:
+                    continue
+                self.counts[key[0]] += 1
+            self.found[key] = finding

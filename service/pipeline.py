@@ -84,6 +84,8 @@ class Pipeline:
         self.records += len(batch)
         for rejected in batch.rejected:
             self.rejected[f"{rejected.field}: {rejected.rule}"] += 1
+        if batch.rejected and len(self._runs) == 1:
+            self._mark_dirty()  # it counts towards the only run
         for name, rows, events in _by_run(batch):
             run = self._run(name)
             if run is None:
@@ -161,8 +163,14 @@ class Pipeline:
     def _run(self, name: str) -> _Run | None:
         run = self._runs.get(name)
         if run is None and len(self._runs) < self.config.max_runs:
+            if len(self._runs) == 1:
+                self._mark_dirty()  # what could not be attributed counted towards it while it was the only one
             run = self._runs[name] = _Run(name, self.config.alignment)
         return run
+
+    def _mark_dirty(self) -> None:
+        for run in self._runs.values():
+            run.is_dirty = True
 
     def _findings(self, run: _Run, aligner: AttemptAligner, *, ended: bool) -> AttemptFindings:
         lateness = self.config.alignment.lateness_iterations
