@@ -22,8 +22,9 @@ from .registry import make_detectors
 from .roles import Roles
 
 MAX_FINDINGS = 2000
-"""Evidence kept of one attempt, and annotations likewise. A detector names an episode once, so more than this is a flood (a
-metric that alternates for a million iterations); the first ones tell what happened."""
+"""Evidence kept of one attempt, and annotations likewise. A detector names an episode once, so more
+than this is a flood (a metric that alternates for a million iterations); the first ones tell what
+happened."""
 
 
 class AttemptJudge:

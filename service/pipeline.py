@@ -164,7 +164,7 @@ class Pipeline:
         run = self._runs.get(name)
         if run is None and len(self._runs) < self.config.max_runs:
             if len(self._runs) == 1:
-                self._mark_dirty()  # what could not be attributed counted towards it while it was the only one
+                self._mark_dirty()  # while it was the only one, what nobody claimed counted towards it
             run = self._runs[name] = _Run(name, self.config.alignment)
         return run
 

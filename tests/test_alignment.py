@@ -26,10 +26,10 @@ def job(iterations: int = 200, ranks: int = 4) -> list[Arrived]:
     arrived: list[Arrived] = [event("run_start", 0, mesh=[["dp", ranks]], world_size=ranks)]
     for iteration in range(iterations):
         for rank in range(ranks):
-            values = {"loss": rng.choice([rng.gauss(3, 0.1), NAN, math.inf, -0.0])}
+            loss = rng.choice([rng.gauss(3, 0.1), NAN, math.inf, -0.0])
+            arrived.append(record(rank, iteration, loss=loss))
             if iteration % 10 == 0:
-                values["param_checksum"] = 1000 + iteration
-            arrived.append(record(rank, iteration, **values))
+                arrived.append(record(rank, iteration, param_checksum=1000 + iteration))
         if iteration == 70:
             arrived.append(event("checkpoint", 70, path="ckpt"))
     return arrived
@@ -155,7 +155,7 @@ def test_a_layout_change_starts_a_new_block() -> None:
 
 
 def test_an_impossible_mesh_is_counted_and_changes_nothing() -> None:
-    arrived = [event("run_start", 0, mesh=[["dp", 3]], world_size=8), record(0, 0, loss=1.0)]
+    arrived: list[Arrived] = [event("run_start", 0, mesh=[["dp", 3]], world_size=8), record(0, 0, loss=1.0)]
 
     aligner, blocks = align([batch_from_records(arrived)])
 
