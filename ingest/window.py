@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from firstfault.telemetry import WHOLE_ITERATION
 
 from .blocks import ChecksumBlock, Flags, Floats, Ints, NumberBlock, Ranks
+from .cells import Cells, distinct, has_repeats, is_in, settle_claims
 
 _MICROBATCH_SPAN = WHOLE_ITERATION + 1
 
@@ -30,16 +31,6 @@ class _Matrix:
     words: tuple[NDArray[Any], ...]
     present_PR: Flags
     conflict_PR: Flags | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Cells:
-    """Where N records belong: the row of each, and the flat cell in live rows × R ranks."""
-
-    cell_N: Ints
-    row_N: Ints
-    has_repeats: bool
-    """Whether two of the records claim one cell."""
 
 
 class Window:
@@ -67,7 +58,7 @@ class Window:
         self._admit_ranks(rank_N)
         row_N = self._admit_positions(iteration_N, microbatch_N)
         cell_N = row_N * len(self.ranks_R) + self._column(rank_N)
-        return Cells(cell_N, row_N, _has_repeats(cell_N, len(self) * len(self.ranks_R)))
+        return Cells(cell_N, row_N, has_repeats(cell_N, len(self) * len(self.ranks_R)))
 
     def scatter(self, name: str, cells: Cells, words: tuple[NDArray[Any], ...], present_N: Flags) -> None:
         """Write one metric of N records; a cell that is written twice keeps the winner.
@@ -211,9 +202,9 @@ class Window:
             base = min(base, int(self.iteration_P[self.start]))
         key_N = (iteration_N - base) * _MICROBATCH_SPAN + microbatch_N
         key_P = (self.live_iterations - base) * _MICROBATCH_SPAN + self.microbatch_P[self.start : self.stop]
-        fresh = _distinct(key_N)
+        fresh = distinct(key_N)
         if len(key_P):
-            fresh = fresh[~_is_in(fresh, key_P)]
+            fresh = fresh[~is_in(fresh, key_P)]
         if len(fresh):
             self._insert(key_P, fresh, base)
             key_P = (self.live_iterations - base) * _MICROBATCH_SPAN + self.microbatch_P[
@@ -280,27 +271,16 @@ class Window:
     ) -> tuple[Ints, tuple[NDArray[Any], ...]]:
         """The winning value of every cell that N records and the buffer claim; marks conflicts."""
         held = np.unique(cell_N[self._flat(matrix.present_PR)[cell_N]])
-        cell_N = np.concatenate([held, cell_N])
-        words = tuple(
+        claims = [
             np.concatenate([self._flat(buffer)[held], word])
             for buffer, word in zip(matrix.words, words, strict=True)
-        )
-        bits = [word.view(np.uint64) for word in words]
-        keys = [*reversed(bits), cell_N]
-        if len(words) == 1:
-            keys.insert(1, ~np.isfinite(words[0]))
-        order = np.lexsort(keys)
-        cell_N = cell_N[order]
-        last_N = np.append(cell_N[1:] != cell_N[:-1], True)
-        differs_N = np.zeros(len(order), np.bool_)
-        for bit in bits:
-            ordered = bit[order]
-            differs_N[1:] |= (ordered[1:] != ordered[:-1]) & ~last_N[:-1]
-        if differs_N.any():
+        ]
+        winners = settle_claims(np.concatenate([held, cell_N]), claims)
+        if len(winners.contested):
             if matrix.conflict_PR is None:
                 matrix.conflict_PR = np.zeros(matrix.present_PR.shape, np.bool_)
-            self._flat(matrix.conflict_PR)[cell_N[differs_N]] = True
-        return cell_N[last_N], tuple(word[order][last_N] for word in words)
+            self._flat(matrix.conflict_PR)[winners.contested] = True
+        return winners.cell_N, winners.words
 
 
 def _absent(dtype: np.dtype[Any]) -> float:
@@ -311,29 +291,3 @@ def _absent(dtype: np.dtype[Any]) -> float:
 def _sealed(view: NDArray[Any]) -> NDArray[Any]:
     view.flags.writeable = False
     return view
-
-
-def _has_repeats(cell_N: Ints, cells: int) -> bool:
-    """Whether a cell occurs twice: write each record's number, see whose stayed; few records are sorted."""
-    steps = np.diff(cell_N)
-    if (steps > 0).all():
-        return False
-    if 16 * len(cell_N) < cells:  # a fresh array of all cells costs more than sorting a few records
-        return bool((np.diff(np.sort(cell_N)) == 0).any())
-    number_N = np.arange(len(cell_N), dtype=np.int32)
-    owner = np.empty(cells, np.int32)
-    owner[cell_N] = number_N
-    return bool((owner[cell_N] != number_N).any())
-
-
-def _distinct(key_N: Ints) -> Ints:
-    """The distinct keys, ascending; a pass without a sort where they come in order."""
-    steps = np.diff(key_N)
-    if (steps >= 0).all():
-        return np.asarray(key_N[np.append(True, steps > 0)])
-    return np.unique(key_N)
-
-
-def _is_in(fresh: Ints, key_P: Ints) -> Flags:
-    at = np.minimum(np.searchsorted(key_P, fresh), len(key_P) - 1)
-    return np.asarray(key_P[at] == fresh)
