@@ -45,3 +45,17 @@ def check_settings(shared: Mapping[str, object]) -> None:
     known = {name for one in (KafkaConsumer, KafkaProducer, KafkaAdminClient) for name in one.DEFAULT_CONFIG}
     for name in sorted(set(shared) - known):
         raise UnreadableInput(f"kafka.client.{name} is no setting of kafka-python")
+
+
+def free_the_line(consumer: Any) -> None:
+    """Let a consumer go on with a partition that was paused while records of it were buffered.
+
+    kafka-python parks such records, and takes them up again after `resume` only when no other
+    partition is in line (``_next_partition_records is None``, kafka-python 3.0.12). An exhausted one
+    stays in line until the next fetch brings something: with the other partitions empty that is never,
+    and the parked records are neither handed out nor fetched again. To be called before each poll, by
+    the polling thread, which alone uses that field.
+    """
+    fetcher = consumer._fetcher
+    if not getattr(fetcher, "_next_partition_records", True):
+        fetcher._next_partition_records = None

@@ -18,7 +18,7 @@ import numpy as np
 from .blocks import RecordBatch, Rejected
 from .decode import Decoder, RawMessage
 from .kafka_assignment import Assignment, part_name
-from .kafka_clients import check_settings
+from .kafka_clients import check_settings, free_the_line
 from .kafka_codecs import bound_codecs
 from .kafka_config import KafkaSourceConfig
 from .kafka_connection import KafkaConnection
@@ -131,6 +131,7 @@ class KafkaSource:
 
         polled: dict[Any, list[Any]] = {}
         damages: list[Damage] = []
+        free_the_line(self._connection.consumer)
         try:
             polled = self._connection.consumer.poll(
                 int(timeout_s * 1000), max_records=self._config.max_poll_messages

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ingest.errors import SourceUnavailable
+from ingest.kafka_clients import free_the_line
 from service.local_kafka import LocalKafka, LocalKafkaConfig
 
 from .conftest import NewTopic
@@ -264,3 +265,40 @@ def _closed_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def test_a_partition_is_read_to_its_end_beside_an_empty_one_while_it_grows(
+    broker: LocalKafka, new_topic: NewTopic
+) -> None:
+    from kafka import KafkaProducer
+
+    # Messages that arrive between two polls are buffered, then held, and the partition paused meanwhile.
+    for _ in range(3):
+        topic = new_topic(2)
+        source = a_source(broker.address, topic)
+        producer = KafkaProducer(bootstrap_servers=[broker.address], linger_ms=20)
+        read = 0
+        give_up_s = time.monotonic() + 60.0
+        for begin in range(0, 9000, 3000):
+            for iteration in range(begin, begin + 3000):
+                producer.send(topic, partition=1, value=line(iteration))
+            read += sum(len(batch) for batch in source.poll(0.5))
+        while read < 9000 and time.monotonic() < give_up_s:
+            read += sum(len(batch) for batch in source.poll(0.5))
+        producer.close()
+        source.close()
+        assert read == 9000
+
+
+def test_an_exhausted_partition_does_not_stay_in_line() -> None:
+    class Fetcher:
+        _next_partition_records: list[int] | None = []  # noqa: RUF012  # as kafka-python leaves it behind
+
+    class Consumer:
+        _fetcher = Fetcher()
+
+    free_the_line(Consumer)
+    assert Consumer._fetcher._next_partition_records is None
+    Consumer._fetcher._next_partition_records = [1]
+    free_the_line(Consumer)
+    assert Consumer._fetcher._next_partition_records == [1]
