@@ -3,18 +3,20 @@
 Eight points make a *mini-block*; the mean of its four middle values stands for it, so that two wild
 points cannot move it. Three tests run on mini-blocks, one on points:
 
-* *step*: the last k mini-blocks against the 24 before them, for every k up to 24 (a windowed
-  generalized likelihood ratio: the change may lie anywhere in between);
+* *step*: the last k mini-blocks, for every k up to 24, against what the 48 before them lead to expect (a
+  windowed generalized likelihood ratio: the change may lie anywhere in between), and against the level
+  of the 6 just before;
 * *slope*: the last 16 against the best 16 of the last 256;
 * *no learning*: the first 64 mini-blocks end where they began;
 * *stuck*: the same bits again and again, more often than this curve repeats values by itself.
 
-The noise of a mini-block is learned from differences of neighbours and from differences of means of 4
-and 16, and the greatest counts: noise that is correlated over time shows in the longer ones. It is
-frozen while a change is suspected. No decline is ever extrapolated: levels are compared with levels.
+The noise of a mini-block is measured from second differences of neighbours and of means of 4 (of 16 too
+for slopes), and the greatest counts: noise that is correlated over time shows in the longer ones. It is
+frozen while a change is suspected. A decline is carried on for 256 points at most and in the logarithm of
+time, which bends as healthy curves do; nothing is suspected unless the level itself has risen.
 
 Source: windowed GLR, Lai, Sequential changepoint detection in quality control, JRSS B 57 (1995), eq. 8,
-with a known pre-change level replaced by the mean of a window.
+with the known level before the change replaced by a fit.
 """
 
 # ruff: noqa: PLR0917
