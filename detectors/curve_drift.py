@@ -32,7 +32,7 @@ class CurveDriftConfig:
     """Step test. 12 500 tests of 24 places in 100 000 iterations, some 30 000 independent ones: 0.03
     false suspicions for Gaussian noise that is known; that it is learned from 64 differences and may be
     correlated makes it about 0.3 (measured: 2 to 6 in 10^6 points of AR(1) noise up to 0.6)."""
-    confirm_sigmas: float = 5.6
+    confirm_sigmas: float = 5.5
     """Step test once more, over all points since the step, which must have lasted for 48 points: none in
     6.4 x 10^7 points of independent, heavy-tailed (t of 5 degrees), lognormal and AR(1) noise of 0.3; the
     greatest of 115 000 healthy points of 200 real curves is 4.6. At 5.25 it was 1 in 2 x 10^7."""

@@ -49,7 +49,7 @@ def confirmed_in(**columns: NDArray[np.floating[Any]]) -> list[Evidence]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
-    ("rise", "sigma", "within"), [(0.03, 0.010, 60), (0.03, 0.014, 200), (0.05, 0.015, 270)]
+    ("rise", "sigma", "within"), [(0.03, 0.010, 60), (0.033, 0.014, 200), (0.05, 0.015, 270)]
 )
 def test_a_step_of_some_percent_for_good_is_confirmed(
     rise: float, sigma: float, within: int, seed: int
