@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from firstfault.telemetry import Kind, contract_of
+
 from .blocks import Flags, Ints, Ranks, RecordBatch
 
 
@@ -28,9 +30,13 @@ class AlignmentConfig:
     max_ranks: int = 1 << 17
     """Distinct ranks of a run, 131072: above the largest jobs, and 65 pending iterations of five
     metrics of them still fit in half a gigabyte."""
-    max_metrics: int = 512
-    """Distinct metric names of an attempt; beyond, new names are rejected (a name with a number in
-    it would otherwise make one for every iteration)."""
+    max_metrics: int = 4096
+    """Distinct names of metrics without a contract in an attempt; beyond, new names are rejected (a name
+    with a number in it would otherwise make one for every iteration). Twice the layers of a large model.
+    Metrics with a contract are always let in."""
+    max_metric_ranks: int = 1 << 22
+    """Names of metrics without a contract times ranks, 4 M: with 65 pending iterations of nine bytes a
+    value that is 2.5 GB. A job of 10 000 ranks may report 400 such metrics a rank."""
     max_attempts: int = 1024
     """Distinct attempts of a run."""
     max_iteration_jump: int = 10**9
@@ -40,7 +46,15 @@ class AlignmentConfig:
     """Events of an attempt waiting to settle."""
 
     def __post_init__(self) -> None:
-        for name in ("lateness_iterations", "max_ranks", "max_metrics", "max_attempts", "max_iteration_jump"):
+        for name in (
+            "lateness_iterations",
+            "max_ranks",
+            "max_metrics",
+            "max_metric_ranks",
+            "max_attempts",
+            "max_iteration_jump",
+            "max_pending_events",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"alignment.{name} must be >= 1, got {getattr(self, name)}")
 
@@ -53,6 +67,7 @@ class Admission:
         self.first: int | None = None
         self.furthest: int | None = None
         self.metrics: set[str] = set()
+        """Names without a contract that were let in."""
         self.rejected: Counter[str] = Counter()
         self.late = 0
 
@@ -81,14 +96,14 @@ class Admission:
             rows = rows[in_time_N]
         return self._within_ranks(batch, rows, known_R)
 
-    def admits_metric(self, name: str, present_N: Flags) -> bool:
+    def admits_metric(self, name: str, present_N: Flags, ranks: int) -> bool:
         """Whether a metric of some records is let in: reported at all, and not one name too many."""
         if not present_N.any():
             return False
-        if name not in self.metrics:
-            if len(self.metrics) >= self.config.max_metrics:
-                limit = f"metric: at most {self.config.max_metrics} names a run"
-                self.reject(limit, int(np.count_nonzero(present_N)))
+        if name not in self.metrics and contract_of(name).kind is Kind.SUPPORTING:
+            limit = min(self.config.max_metrics, max(1, self.config.max_metric_ranks // max(1, ranks)))
+            if len(self.metrics) >= limit:
+                self.reject(f"metric: at most {limit} names a run", int(np.count_nonzero(present_N)))
                 return False
             self.metrics.add(name)
         return True

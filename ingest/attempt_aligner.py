@@ -111,12 +111,12 @@ class AttemptAligner:
         whole = len(rows) == len(batch)  # then columns are used as they lie, without a copy
         for name, number in batch.numbers.items():
             present_N = number.present_N if whole else number.present_N[rows]
-            if self.admission.admits_metric(name, present_N):
+            if self.admission.admits_metric(name, present_N, len(window.ranks_R)):
                 values_N = number.values_N if whole else number.values_N[rows]
                 window.scatter(name, cells, (values_N,), present_N)
         for name, checksum in batch.checksums.items():
             present_N = checksum.present_N if whole else checksum.present_N[rows]
-            if self.admission.admits_metric(name, present_N):
+            if self.admission.admits_metric(name, present_N, len(window.ranks_R)):
                 words = (checksum.high_N, checksum.low_N)
                 window.scatter(name, cells, words if whole else (words[0][rows], words[1][rows]), present_N)
         window.note_time(cells, batch.time_N[rows])

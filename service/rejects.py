@@ -96,7 +96,8 @@ class Quarantine:
 
 def _place(rejected: Rejected) -> str:
     where = clean(Path(rejected.source).name or "input", 40)
-    return f"{where} at byte {rejected.offset}" if rejected.offset >= 0 else where
+    # Offsets count lines (rows of an Arrow or Parquet file) from 0; editors count them from 1.
+    return f"{where}:{rejected.offset + 1}" if rejected.offset >= 0 else where
 
 
 def _count(number: int, word: str) -> str:

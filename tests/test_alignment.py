@@ -176,7 +176,7 @@ def test_one_impossible_counter_does_not_make_the_rest_late() -> None:
 
 
 def test_ranks_metrics_and_attempts_over_the_limit_are_refused_and_known_ones_unharmed() -> None:
-    config = AlignmentConfig(max_ranks=2, max_metrics=2, max_attempts=1)
+    config = AlignmentConfig(max_ranks=2, max_metrics=1, max_attempts=1)
     arrived = [record(r, i, loss=1.0) for i in range(3) for r in range(5)]
     arrived += [record(0, 3, loss=1.0, a=1.0, b=1.0), record(0, 0, attempt=9, loss=1.0)]
 
@@ -186,6 +186,16 @@ def test_ranks_metrics_and_attempts_over_the_limit_are_refused_and_known_ones_un
         assert {key[4] for key in cells(blocks)} == {"loss", "a"}
         assert sum(aligner.attempts[0].admission.rejected.values()) == 9 + 1
         assert sum(aligner.rejected.values()) == 1
+
+
+def test_names_without_a_contract_times_ranks_are_bounded_and_those_with_one_are_let_in() -> None:
+    config = AlignmentConfig(max_metric_ranks=8)
+    arrived = [record(r, i, a=1.0, b=1.0, c=1.0, loss=1.0, grad_norm=1.0) for i in range(3) for r in range(4)]
+
+    aligner, blocks = align([batch_from_records(arrived)], config)
+
+    assert {key[4] for key in cells(blocks)} == {"loss", "grad_norm", "a", "b"}
+    assert dict(aligner.attempts[0].admission.rejected) == {"metric: at most 2 names a run": 12}
 
 
 def test_random_iterations_by_random_ranks_cannot_blow_up_memory() -> None:
