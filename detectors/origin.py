@@ -124,10 +124,13 @@ def _suspects(
     if len(replicas) == 1:
         inside_R = graph.groups.replica_R == replicas[0]
         suspect_R &= _common_causes(graph, local, clean, inside_R, chunks)
+    local_R = suspect_R
     for stage in _COUPLED:
         if first[stage].any():
-            suspect_R &= _coupled_causes(graph, stage, first[stage], clean, shared_R)
-    return suspect_R
+            suspect_R = suspect_R & _coupled_causes(graph, stage, first[stage], clean, shared_R)
+    # A norm over what was finite on every rank cannot have come from the loss that was not: then a
+    # clean value missed something, and the earlier observation is the better witness.
+    return suspect_R if suspect_R.any() or not len(replicas) else local_R
 
 
 def _common_causes(

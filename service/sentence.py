@@ -27,20 +27,20 @@ LABEL_WORDS: Mapping[str, str] = {
 
 _WHAT: Mapping[str, str] = {
     "immediate_nonfinite": "{turns} non-finite in {metric}",
-    "short_nonfinite": "{turns} non-finite in {metric} after a short rise",
-    "replica_divergence": "{reports} another {metric} than the replicas",
-    "compute_mismatch": "{computes} another {metric} than the peers",
+    "short_nonfinite": "{turns} non-finite in {metric} for a short while",
+    "replica_divergence": "{reports} another {metric} than the other replicas",
+    "compute_mismatch": "{computes} another {metric} than its peers",
     "collective_mismatch": "{receives} a wrong sum in {metric}",
     "hang": "{stops} reporting",
     "utilization_drop": "{slows} down",
 }
 """Predicates of faults that ranks have; a verb in braces follows the number of the subject."""
 _WHAT_OF_METRIC: Mapping[tuple[str, str], str] = {
-    ("replica_divergence", "param_checksum"): "{holds} other parameters than the replicas",
-    ("replica_divergence", "optim_checksum"): "{holds} another optimizer state than the replicas",
-    ("replica_divergence", "grad_checksum"): "{holds} other reduced gradients than the replicas",
-    ("compute_mismatch", "canary_checksum"): "{computes} another canary than the peers",
-    ("compute_mismatch", "canary_loss"): "{computes} another canary than the peers",
+    ("replica_divergence", "param_checksum"): "{holds} other parameters than the other replicas",
+    ("replica_divergence", "optim_checksum"): "{holds} another optimizer state than the other replicas",
+    ("replica_divergence", "grad_checksum"): "{holds} other reduced gradients than the other replicas",
+    ("compute_mismatch", "canary_checksum"): "{computes} another canary than its peers",
+    ("compute_mismatch", "canary_loss"): "{computes} another canary than its peers",
     ("compute_mismatch", "repeat_checksum"): "{gets} another result when {it} {repeats} a computation",
 }
 _CURVE_WHAT: Mapping[str, str] = {
@@ -118,7 +118,13 @@ def subject(first: Mapping[str, Any], verdict: Verdict) -> tuple[str, bool]:
     if not ranks:
         known = int(verdict["coverage"].get("ranks", 0) or 0)
         if first.get("scope") == "all" and known > 1:
-            return f"All {known} ranks", True
+            if not (
+                first.get("tie") and str(first.get("metric", "")).partition("/")[0].endswith("_checksum")
+            ):
+                return f"All {known} ranks", True
+            if known == 2:
+                return "One of the 2 ranks (they cannot be told apart)", False
+            return f"Some of the {known} ranks (there is no majority)", True
         return "The run", False
     if len(ranks) == 1:
         return f"Rank {ranks[0]}{_host(first, ranks[0])}", False

@@ -39,6 +39,13 @@ def test_a_loss_before_the_reduction_names_the_rank_whatever_is_bad_behind_it(la
 
 
 @pytest.mark.parametrize("layout", [DP8, None])
+def test_a_bad_loss_is_a_better_witness_than_finite_norms_before_a_bad_one(layout: Layout | None) -> None:
+    finite = sight("local_grad_norm", clean=EIGHT)
+    origin = trace(sight("loss", [5], but(5)), finite, sight("grad_norm", EIGHT), layout=layout)
+    assert (origin.listed, origin.phase, origin.is_tie) == ((5,), Phase.FORWARD, False)
+
+
+@pytest.mark.parametrize("layout", [DP8, None])
 def test_a_local_gradient_norm_names_the_rank_when_all_losses_are_finite(layout: Layout | None) -> None:
     origin = trace(
         sight("loss", clean=EIGHT),

@@ -21,7 +21,7 @@ ASCII = Ink(has_color=False, has_unicode=False)
 
 def test_the_first_sentence_names_label_rank_host_and_interval() -> None:
     assert headline(a_verdict("llama-7b", an_incident())) == (
-        "llama-7b: silent drift. Rank 3 (host node-07) holds other parameters than the replicas since"
+        "llama-7b: silent drift. Rank 3 (host node-07) holds other parameters than the other replicas since"
         " iteration 1200 (between 1190 and 1200)."
     )
 

@@ -99,7 +99,7 @@ def test_worker_and_replay_give_the_same_bytes_and_the_worker_resumes(
     assert status == 0
     assert took_s < 5.0
     assert out.splitlines() == [
-        "bad: silent drift. Rank 3 holds other parameters than the replicas since iteration 80."
+        "bad: silent drift. Rank 3 holds other parameters than the other replicas since iteration 80."
     ]
 
 
