@@ -33,8 +33,10 @@ class PublisherConfig:
     topics: TopicsConfig = field(default_factory=TopicsConfig)
     waiting_verdicts: int = 10_000
     """Incidents with an unsent verdict; a newer verdict of an incident replaces the older."""
-    waiting_dead_letters: int = 2_000
-    """Rejected lines; with `dead_letter_bytes` each this bounds the memory of a flood."""
+    waiting_dead_letters: int = 200_000
+    """Rejected lines: a hundred polls of nothing but garbage, at half a kilobyte of bookkeeping each."""
+    waiting_dead_letter_bytes: int = 64 << 20
+    """Sum of the rejected lines that wait; whichever bound is reached first, the oldest give way."""
     dead_letter_bytes: int = 512 << 10
     """A rejected line is cut to this, half of what brokers accept by default; a header says so."""
     send_timeout_s: float = 30.0
@@ -62,6 +64,7 @@ class Publisher:
         self._config = config
         self._verdicts: dict[str, bytes] = {}
         self._dead_letters: deque[Rejected] = deque()
+        self._dead_letter_bytes = 0
         self._unacknowledged = 0
         self._is_closing = False
         self._changed = threading.Condition()
@@ -81,8 +84,9 @@ class Publisher:
         """Send rejected lines as they came; the oldest give way when too many wait."""
         with self._changed:
             self._dead_letters.extend(rejected)
-            while len(self._dead_letters) > self._config.waiting_dead_letters:
-                self._dead_letters.popleft()
+            self._dead_letter_bytes += sum(len(one.raw) for one in rejected)
+            while self._is_flooded():
+                self._dead_letter_bytes -= len(self._dead_letters.popleft().raw)
                 self.counts.dropped_dead_letters += 1
             self._changed.notify_all()
 
@@ -103,6 +107,18 @@ class Publisher:
             self.counts.dropped_dead_letters += len(self._dead_letters)
             self._verdicts.clear()
             self._dead_letters.clear()
+            self._dead_letter_bytes = 0
+        if self.counts.dropped_verdicts or self.counts.dropped_dead_letters:
+            dropped = {
+                "verdicts": self.counts.dropped_verdicts,
+                "dead_letters": self.counts.dropped_dead_letters,
+            }
+            log.warning("not everything could be published", extra=dropped)
+
+    def _is_flooded(self) -> bool:
+        if len(self._dead_letters) > self._config.waiting_dead_letters:
+            return True
+        return bool(self._dead_letters) and self._dead_letter_bytes > self._config.waiting_dead_letter_bytes
 
     def _is_idle(self) -> bool:
         return not self._verdicts and not self._dead_letters and self._unacknowledged == 0
@@ -120,6 +136,7 @@ class Publisher:
                     break
                 verdicts, self._verdicts = self._verdicts, {}
                 letters, self._dead_letters = list(self._dead_letters), deque()
+                self._dead_letter_bytes = 0
                 self._unacknowledged += len(verdicts) + len(letters)
             for incident_id, verdict in verdicts.items():
                 self._send_verdict(producer, incident_id, verdict)
@@ -166,6 +183,7 @@ class Publisher:
         with self._changed:
             self._unacknowledged -= len(letters)
             self._dead_letters.extendleft(reversed(letters))
+            self._dead_letter_bytes += sum(len(one.raw) for one in letters)
 
     def _send_verdict(self, producer: Any, incident_id: str, verdict: bytes) -> None:
         from kafka.errors import MessageSizeTooLargeError

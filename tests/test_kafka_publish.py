@@ -137,3 +137,20 @@ def test_a_topic_that_the_broker_refuses_does_not_hold_up_the_others(broker: Loc
     names = TopicsConfig(telemetry="kept.t", verdicts="not/a/name", dead_letter="kept.d")
     settings = {"max_poll_records": 7}  # of consumers only: the admin client does not know it
     assert create_topics([broker.address], names, settings) == ("kept.d", "kept.t")
+
+
+def test_a_flood_of_rejected_lines_all_arrives(broker: LocalKafka, new_topic: NewTopic) -> None:
+    topic = new_topic(1)
+    publisher = a_publisher(broker.address, dead_letter=topic)
+    publisher.dead_letters([REFUSED] * 5000)
+    assert publisher.flush(30)
+    publisher.close()
+    assert len(consumed(broker.address, topic, lambda came: len(came) >= 5000)) == 5000
+    assert publisher.counts.dropped_dead_letters == 0
+
+
+def test_lines_that_wait_are_bounded_by_their_bytes_too() -> None:
+    publisher = a_publisher("127.0.0.1:1", waiting_dead_letter_bytes=3 * len(REFUSED.raw))
+    publisher.dead_letters([REFUSED] * 5)
+    publisher.close(0.1)
+    assert publisher.counts.dropped_dead_letters == 5
