@@ -62,8 +62,9 @@ class DecodeConfig:
     """Sum of the bodies of a compressed Arrow message once unpacked."""
     max_batch_bytes: int = 1 << 30
     """One batch of a compressed Arrow file once unpacked: 1 GiB; writers cut at far less."""
-    piece_bytes: int = 1 << 20
-    """Lines tried at once by the columnar reader: 1 MiB hides its fixed cost of a millisecond."""
+    piece_bytes: int = 8 << 20
+    """Lines tried at once by the columnar reader, which parses a MiB of them on each core: measured three
+    times as fast as a MiB at a time."""
     fallback_bytes: int = 1 << 16
     """Piece given to the reference when a larger one holds something odd: 64 KiB are 5 ms of it."""
     min_fast_bytes: int = 1 << 14
@@ -159,9 +160,16 @@ class Decoder:
         if (batch := self._try_fast(piece, first_line, places)) is not None:
             yield batch
             return
-        for part in _pieces(piece, self._config.fallback_bytes):
-            fast = self._try_fast(part, first_line, places) if len(part) < len(piece) else None
-            yield self._by_reference(part, first_line, places) if fast is None else fast
+        if len(piece) <= self._config.fallback_bytes:
+            yield self._by_reference(piece, first_line, places)
+            return
+        # An eighth at a time, so that one odd line costs a few tries and 64 KiB of the reference.
+        size = max(self._config.fallback_bytes, len(piece) // 8)
+        for part in _pieces(piece, size):
+            if len(part) < len(piece):
+                yield from self._decode_piece(part, first_line, places)
+            else:  # a single line
+                yield self._by_reference(part, first_line, places)
             first_line += part.count(b"\n")
 
     def _try_fast(self, piece: bytes, first_line: int, places: Places) -> RecordBatch | None:

@@ -30,8 +30,8 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 class FileConfig:
     """How files are read."""
 
-    piece_bytes: int = 4 << 20
-    """Bytes of text decoded at once: 4 MiB, 20 000 to 100 000 rows, beyond which nothing gets faster."""
+    piece_bytes: int = 8 << 20
+    """Bytes of text decoded at once: 8 MiB, 40 000 to 200 000 rows, beyond which nothing gets faster."""
     decode: DecodeConfig = field(default_factory=DecodeConfig)
     form: Format | None = None
     """The format, where the bytes shall not decide."""

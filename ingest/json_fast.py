@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # An integer -0 is 0 for the reference and -0.0 for Arrow.
+_BLOCK_BYTES = 1 << 20
+"""What Arrow parses as one task: a piece of several such blocks keeps every core busy."""
 _NEGATIVE_ZERO = re.compile(rb"-0(?![0-9.eE])")
 _QUOTED = tuple(
     (b'%s"%s"%s' % (gap, text.encode(), end), b"%s%s%s" % (gap, text.encode(), end))
@@ -124,16 +126,17 @@ class FastDecoder:
 
         if not data:
             return concatenate([])
-        lines = self._proven_lines(data)
+        proven = self._proven_lines(data)
         is_quoted = b'NaN"' in data or b'Infinity"' in data
-        if lines is None or (is_quoted and (b"\\" in data or _names_nonfinite(self._shapes))):
+        if proven is None or (is_quoted and (b"\\" in data or _names_nonfinite(self._shapes))):
             return None
+        lines, longest = proven
         for quoted, bare in _QUOTED if is_quoted else ():
             data = data.replace(quoted, bare)
         try:
             table = arrow_json.read_json(
                 pa.BufferReader(data),
-                read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),
+                read_options=arrow_json.ReadOptions(block_size=max(longest + 2, _BLOCK_BYTES)),
                 parse_options=arrow_json.ParseOptions(
                     explicit_schema=self._schema(),
                     newlines_in_values=False,
@@ -150,8 +153,8 @@ class FastDecoder:
             return None
         return batch
 
-    def _proven_lines(self, data: bytes) -> int | None:
-        """The number of lines, if each is one flat object and no token in it could be read otherwise."""
+    def _proven_lines(self, data: bytes) -> tuple[int, int] | None:
+        """Number of lines and bytes of the longest, if each is one flat object that reads in one way only."""
         byte_B = np.frombuffer(data, np.uint8)
         ends = np.flatnonzero(byte_B == ord("\n"))
         starts = np.append(0, ends[:-1] + 1)
@@ -161,8 +164,10 @@ class FastDecoder:
             or np.count_nonzero(byte_B == ord("}")) != lines
             or not (byte_B[starts] == ord("{")).all()
             or not (byte_B[ends - 1] == ord("}")).all()
-            or (ends - starts).max() > self._limits.max_line_bytes
         ):
+            return None
+        longest = int((ends - starts).max())
+        if longest > self._limits.max_line_bytes:
             return None
         if b"\0" in data or not (data.isascii() or _is_utf8(data)):
             return None
@@ -171,7 +176,7 @@ class FastDecoder:
             return None
         if b"-0" in data and _NEGATIVE_ZERO.search(data):
             return None
-        return lines
+        return lines, longest
 
     def _schema(self) -> pa.Schema:
         import pyarrow as pa
