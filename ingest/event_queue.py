@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,8 @@ from firstfault.mesh import Layout, LayoutError, layout_from_event
 from firstfault.telemetry import Event, EventKind
 
 from .admission import Admission
+
+_Key = tuple[int, str, int, str]
 
 _LAYOUT_EVENTS = frozenset({EventKind.RUN_START, EventKind.MEMBERSHIP})
 
@@ -19,9 +22,12 @@ class EventQueue:
 
     def __init__(self, admission: Admission) -> None:
         self.admission = admission
-        self.waiting: list[Event] = []
+        self.waiting: dict[_Key, Event] = {}
+        """By what makes an event the same as another, so that a repetition adds nothing."""
         self.has_settled = False
         self.layout: Layout | None = None
+        self._launch: int | None = None
+        self._is_ordered = True
 
     def push(self, event: Event) -> None:
         """Take an event; one that came too late is counted and dropped."""
@@ -32,28 +38,28 @@ class EventQueue:
         elif len(self.waiting) >= self.admission.config.max_pending_events:
             self.admission.reject(f"event: at most {self.admission.config.max_pending_events} waiting")
         else:
-            self.waiting.append(event)
+            self._keep(event)
 
     def ordered(self) -> list[Event]:
         """The waiting events, each once, ascending by where they count from."""
-        keyed = {
-            (self.counts_from(event), event.kind.value, event.rank, _fields_key(event)): event
-            for event in self.waiting
-        }
-        self.waiting = [keyed[key] for key in sorted(keyed)]
-        return self.waiting
+        if not self._is_ordered:
+            by_place = sorted(
+                self.waiting.items(), key=lambda item: (self.counts_from(item[1]), *item[0][1:], item[0][0])
+            )
+            self.waiting, self._is_ordered = dict(by_place), True
+        return list(self.waiting.values())
 
     def counts_from(self, event: Event) -> int:
         """Where an event counts from: the first run_start describes the launch, whatever it carries."""
-        if event.kind is EventKind.RUN_START and not self.has_settled:
-            launch = min(e.iteration for e in self.waiting if e.kind is EventKind.RUN_START)
-            return -1 if event.iteration == launch else event.iteration
+        if event.kind is EventKind.RUN_START and not self.has_settled and event.iteration == self._launch:
+            return -1
         return event.iteration
 
     def settle(self, settled: list[Event]) -> None:
         """Forget events that were handed out; the layout follows them."""
-        gone = set(map(id, settled))
-        self.waiting = [event for event in self.waiting if id(event) not in gone]
+        for event in settled:
+            self.waiting.pop(_key(event), None)
+        self._is_ordered = self._is_ordered and self.has_settled  # a run_start counts otherwise from now on
         self.has_settled = True
         for event in settled:
             self.layout = self.layout_after(event, self.layout)
@@ -75,17 +81,33 @@ class EventQueue:
     def snapshot(self) -> Mapping[str, Any]:
         """The whole state as plain data."""
         return {
-            "waiting": [event.to_plain() for event in self.waiting],
+            "waiting": [event.to_plain() for event in self.waiting.values()],
             "settled": self.has_settled,
             "layout": None if self.layout is None else self.layout.to_plain(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from what `snapshot` gave."""
-        self.waiting = [Event.from_plain(plain) for plain in state["waiting"]]
         self.has_settled = state["settled"]
+        for plain in state["waiting"]:
+            self._keep(Event.from_plain(plain))
         self.layout = None if state["layout"] is None else Layout.from_plain(state["layout"])
 
+    def _keep(self, event: Event) -> None:
+        key = _key(event)
+        held = self.waiting.get(key)
+        if held is not None and _time(held) <= _time(event):
+            return  # of repetitions the earliest stands, whichever came first
+        self.waiting[key] = event
+        self._is_ordered = False
+        if event.kind is EventKind.RUN_START and not self.has_settled:
+            self._launch = event.iteration if self._launch is None else min(self._launch, event.iteration)
 
-def _fields_key(event: Event) -> str:
-    return json.dumps(event.fields, sort_keys=True, default=str)
+
+def _key(event: Event) -> _Key:
+    fields = json.dumps(event.fields, sort_keys=True, default=str)
+    return (event.iteration, event.kind.value, event.rank, fields)
+
+
+def _time(event: Event) -> float:
+    return math.inf if event.time is None else event.time

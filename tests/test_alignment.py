@@ -154,6 +154,15 @@ def test_a_layout_change_starts_a_new_block() -> None:
     assert [(b.iteration_T[0], b.layout.axes) for b in blocks if b.layout] == [(0, ("dp",)), (20, ("tp",))]
 
 
+def test_a_launch_told_by_every_rank_of_a_large_job_costs_no_square() -> None:
+    arrived: list[Arrived] = [event("run_start", 0, rank=rank, world_size=20_000) for rank in range(20_000)]
+    arrived += [record(0, i, loss=1.0) for i in range(200)]
+
+    _, blocks = align(cut(arrived, [1000]))  # minutes, were each compared with each
+
+    assert sum(len(block.events) for block in blocks) == 20_000
+
+
 def test_an_impossible_mesh_is_counted_and_changes_nothing() -> None:
     arrived: list[Arrived] = [event("run_start", 0, mesh=[["dp", 3]], world_size=8), record(0, 0, loss=1.0)]
 
