@@ -9,7 +9,7 @@ import struct
 from functools import partial
 from typing import ClassVar
 
-from firstfault.telemetry import Kind, contract_of
+from firstfault.telemetry import Kind, MetricContract
 from ingest.blocks import IterationBlock
 
 from .agreement_scope import AgreedMetric
@@ -51,11 +51,11 @@ class Agreement:
         self._has_begun = self._has_begun or len(block) > 0
         findings: list[Finding] = []
         for metric, numbers in sorted(block.numbers.items()):
-            if is_equality_asked(contract_of(metric)):
+            if is_equality_asked(contract := block.contracts.of(metric)):
                 agreed = self._metrics.setdefault(metric, AgreedMetric())
-                agreed.feed(contract_of(metric), block, numbers)
+                agreed.feed(contract, block, numbers)
                 for ordinal, split in agreed.watch.news(partial(_certainty, agreed.tolerance)):
-                    findings.append(self._evidence(block.attempt, metric, agreed, ordinal, split))
+                    findings.append(self._evidence(block.attempt, contract, agreed, ordinal, split))
         return findings
 
     def finish(self) -> list[Finding]:
@@ -87,7 +87,7 @@ class Agreement:
         self._has_begun = state["has_begun"]
 
     def _evidence(
-        self, attempt: int, metric: str, agreed: AgreedMetric, ordinal: int, split: Split
+        self, attempt: int, contract: MetricContract, agreed: AgreedMetric, ordinal: int, split: Split
     ) -> Evidence:
         detail: dict[str, Json] = {"members": split.members, "tolerance": agreed.tolerance}
         majority, minority = _numbers(split)
@@ -98,10 +98,10 @@ class Agreement:
             detail |= {"equal_again_at": split.returned_at, "times_equal_again": split.returns}
         return Evidence(
             detector=self.name,
-            key=f"{metric}:{self._epoch}:{ordinal}",
+            key=f"{contract.name}:{self._epoch}:{ordinal}",
             pattern=Pattern.COLLECTIVE_MISMATCH,
             certainty=_certainty(agreed.tolerance, split),
-            metric=metric,
+            metric=contract.name,
             attempt=attempt,
             iteration=split.iteration,
             first_bad=split.iteration,
@@ -114,9 +114,10 @@ class Agreement:
             statistic=1.0 if split.is_tie else float(len(split.ranks)),
             threshold=0.0,
             direction=Direction.DIFFERS,
-            supporting=contract_of(metric).kind is Kind.CONTEXT,
+            supporting=contract.kind is Kind.CONTEXT,
+            phase=contract.declared_phase,
             detail=detail,
-            sights=(split.sight(metric),),
+            sights=(split.sight(contract),),
         )
 
     def _why(self) -> str:

@@ -126,13 +126,15 @@ _STAGE_OF_PHASE = {
 }
 
 
-def phase_of(metric: str, role: Role = Role.AS_NAMED) -> Phase:
+def phase_of(metric: str, role: Role = Role.AS_NAMED, declared: Phase | None = None) -> Phase:
     """The phase in which ``metric`` is taken, given what it turned out to be.
+
+    A phase that the run declares wins over what the name tells.
 
     >>> phase_of("grad_norm").label, phase_of("grad_norm", Role.LOCAL).label
     ('reduce_out', 'reduce_in')
     """
-    phase = contract_of(metric).phase
+    phase = contract_of(metric).phase if declared is None else declared
     if role is Role.LOCAL and phase is Phase.REDUCE_OUT:
         # A local value under an agreed name: the loss of this rank, or its gradient before the reduction.
         return Phase.FORWARD if metric.partition("/")[0] == "global_loss" else Phase.REDUCE_IN
@@ -141,16 +143,16 @@ def phase_of(metric: str, role: Role = Role.AS_NAMED) -> Phase:
     return phase
 
 
-def stage_of(metric: str, role: Role = Role.AS_NAMED) -> Stage:
+def stage_of(metric: str, role: Role = Role.AS_NAMED, declared: Phase | None = None) -> Stage:
     """The stage at which ``metric`` observes its rank."""
     base, _, scope = metric.partition("/")
     if role is Role.GLOBAL and base == "loss":
         return Stage.MEAN_LOSS
     if base == "nonfinite_send" and scope.split("/")[0] == "pp":
         return Stage.ACTIVATION
-    if role is Role.AS_NAMED and base in _STAGE_OF_METRIC:
+    if role is Role.AS_NAMED and declared is None and base in _STAGE_OF_METRIC:
         return _STAGE_OF_METRIC[base]
-    return _STAGE_OF_PHASE[phase_of(metric, role)]
+    return _STAGE_OF_PHASE[phase_of(metric, role, declared)]
 
 
 class CauseGraph:

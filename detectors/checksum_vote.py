@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from firstfault.mesh import Layout
-from firstfault.telemetry import EventKind, Kind, MetricContract, Relation, contract_of
+from firstfault.telemetry import EventKind, Kind, MetricContract, Phase, Relation
 from ingest.blocks import ChecksumBlock, Ints, IterationBlock
 
 from .base import State
@@ -172,7 +172,7 @@ class ChecksumVote:
         return Evidence(
             detector=self.name,
             key=f"{contract.name}:{self._epoch}:{ordinal}",
-            pattern=_PATTERNS.get(contract.name.partition("/")[0], Pattern.COLLECTIVE_MISMATCH),
+            pattern=_pattern(contract),
             certainty=watch.certainty(split),
             metric=contract.name,
             attempt=block.attempt,
@@ -187,8 +187,9 @@ class ChecksumVote:
             statistic=1.0 if split.is_tie else float(len(split.ranks)),
             threshold=0.0,
             direction=Direction.DIFFERS,
+            phase=contract.declared_phase,
             detail=detail,
-            sights=(split.sight(contract.name),),
+            sights=(split.sight(contract),),
         )
 
     def _odd_since_start(
@@ -208,12 +209,13 @@ class ChecksumVote:
             ranks_R=first.ranks_R,
             bad_R=bad_R,
             clean_R=~bad_R,
+            phase=contract.declared_phase,
         )
         return [
             Evidence(
                 detector=self.name,
                 key=f"{contract.name}:{self._epoch}:start",
-                pattern=_PATTERNS.get(contract.name.partition("/")[0], Pattern.COLLECTIVE_MISMATCH),
+                pattern=_pattern(contract),
                 certainty=Certainty.SUSPECTED,
                 metric=contract.name,
                 attempt=block.attempt,
@@ -226,6 +228,7 @@ class ChecksumVote:
                 statistic=1.0,
                 threshold=0.0,
                 direction=Direction.DIFFERS,
+                phase=contract.declared_phase,
                 detail={"groups": "learned", "note": "equal to no other rank since the first check"},
                 sights=(sight,),
             )
@@ -246,13 +249,26 @@ class ChecksumVote:
 def _watched(block: IterationBlock) -> Iterator[tuple[str, MetricContract, ChecksumBlock]]:
     """Metrics that must be bit-equal somewhere: checksums, and curves without noise (the canary's loss)."""
     for metric, checksums in sorted(block.checksums.items()):
-        contract = contract_of(metric)
+        contract = block.contracts.of(metric)
         if contract.kind is Kind.CHECKSUM and contract.axes(Relation.EQUAL):
             yield metric, contract, checksums
     for metric, numbers in sorted(block.numbers.items()):
-        contract = contract_of(metric)
+        contract = block.contracts.of(metric)
         if contract.kind is Kind.CURVE and "dp" in contract.axes(Relation.EQUAL):
             yield metric, contract, bits_of(numbers)
+
+
+def _pattern(contract: MetricContract) -> Pattern:
+    """What a difference means: by name, or by where a run declares the checksum to be taken."""
+    match contract.declared_phase:
+        case None:
+            return _PATTERNS.get(contract.name.partition("/")[0], Pattern.COLLECTIVE_MISMATCH)
+        case Phase.STATE | Phase.OPTIMIZER:
+            return Pattern.REPLICA_DIVERGENCE
+        case Phase.FORWARD | Phase.BACKWARD:
+            return Pattern.COMPUTE_MISMATCH
+        case _:
+            return Pattern.COLLECTIVE_MISMATCH
 
 
 def _asked(contract: MetricContract, block: IterationBlock) -> Ints:

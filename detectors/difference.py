@@ -44,7 +44,7 @@ def trace_ranks(
     origin = Origin(
         iteration=evidence.iteration,
         microbatch=evidence.microbatch,
-        phase=phase_of(evidence.metric, (roles or {}).get(evidence.metric, Role.AS_NAMED)),
+        phase=phase_of(evidence.metric, (roles or {}).get(evidence.metric, Role.AS_NAMED), evidence.phase),
         metric=evidence.metric,
         ranks=chosen,
         universe=len(known),

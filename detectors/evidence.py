@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from firstfault.telemetry import WHOLE_ITERATION
+from firstfault.telemetry import WHOLE_ITERATION, Phase
 from ingest.blocks import Flags, Ranks
 
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
@@ -94,6 +94,8 @@ class Sight:
     ranks_R: Ranks
     bad_R: Flags
     clean_R: Flags
+    phase: Phase | None = None
+    """Where a metric that the run declares is taken; None where its name tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +130,8 @@ class Evidence:
     threshold: float
     direction: Direction
     supporting: bool = False
+    phase: Phase | None = None
+    """Where a metric that the run declares is taken; None where its name tells."""
     detail: Mapping[str, Json] = field(default_factory=dict)
     sights: tuple[Sight, ...] = ()
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from firstfault.telemetry import Phase
+
 from .evidence import Annotation, Certainty, Direction, Evidence, Finding, Pattern, Sight
 
 
@@ -40,6 +42,7 @@ def _from_plain(fields: dict[str, Any]) -> Finding:
     fields["pattern"] = Pattern(fields["pattern"])
     fields["certainty"] = Certainty(fields["certainty"])
     fields["direction"] = Direction(fields["direction"])
+    fields["phase"] = None if fields["phase"] is None else Phase(fields["phase"])
     fields["ranks"] = tuple(fields["ranks"])
     fields["later_ranks"] = tuple((iteration, rank) for iteration, rank in fields["later_ranks"])
     fields["sights"] = tuple(_sight(dict(sight)) for sight in fields["sights"])
@@ -50,4 +53,5 @@ def _sight(fields: dict[str, Any]) -> Sight:
     for flags in ("bad_R", "clean_R"):
         fields[flags] = np.asarray(fields[flags], np.bool_)
     fields["ranks_R"] = np.asarray(fields["ranks_R"], np.int32)
+    fields["phase"] = None if fields["phase"] is None else Phase(fields["phase"])
     return Sight(**fields)

@@ -173,7 +173,7 @@ def _item(evidence: Evidence, roles: Mapping[str, Role]) -> EvidenceItem:
         metric=evidence.metric,
         pattern=evidence.pattern,
         certainty=evidence.certainty,
-        phase=phase_of(evidence.metric, roles.get(evidence.metric, Role.AS_NAMED)).label,
+        phase=phase_of(evidence.metric, roles.get(evidence.metric, Role.AS_NAMED), evidence.phase).label,
         ranks=ranks[:MAX_LISTED_RANKS],
         rank_count=len(ranks),
         iteration=evidence.iteration,

@@ -66,7 +66,7 @@ def _is_prior_clean(members: Sequence[Evidence], roles: Mapping[str, Role]) -> b
     late = [
         one
         for one in members
-        if phase_of(one.metric, roles.get(one.metric, Role.AS_NAMED)) >= Phase.REDUCE_OUT
+        if phase_of(one.metric, roles.get(one.metric, Role.AS_NAMED), one.phase) >= Phase.REDUCE_OUT
     ]
     return any(one.first_bad == start and one.last_clean == start - 1 for one in late)
 

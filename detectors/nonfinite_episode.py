@@ -59,6 +59,7 @@ class Episode:
             threshold=0.0,
             direction=Direction.UP,
             detail=detail,
+            phase=onset.declared_phase,
             sights=tuple(onset.sights),
         )
 

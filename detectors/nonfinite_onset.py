@@ -51,6 +51,11 @@ class Onset:
     detail: dict[str, Json]
     sights: list[Sight] = field(default_factory=list)
 
+    @property
+    def declared_phase(self) -> Phase | None:
+        """Where the run declares the metric to be taken; None where its name tells."""
+        return next((sight.phase for sight in self.sights if sight.metric == self.metric), None)
+
     def snapshot(self) -> State:
         """The onset as plain data."""
         return asdict(self)
@@ -59,7 +64,7 @@ class Onset:
     def restored(cls, state: State) -> Onset:
         """The onset that gave ``state``."""
         held: dict[str, Any] = dict(state)
-        held["sights"] = [Sight(**sight) for sight in state["sights"]]
+        held["sights"] = [Sight(**{**sight, "phase": _phase(sight["phase"])}) for sight in state["sights"]]
         return cls(**held)
 
 
@@ -72,8 +77,10 @@ def onset_of(scene: Scene, i: int, table: RankTable, roles: Roles) -> Onset:
         return _skip_only(scene, i)
     bad.sort(key=lambda sight: _causal_order(sight, roles))
     first = bad[0]
-    phase = phase_of(first.metric, roles.role_of(first.metric))
-    in_phase = [sight for sight in bad if phase_of(sight.metric, roles.role_of(sight.metric)) is phase]
+    phase = phase_of(first.metric, roles.role_of(first.metric), first.phase)
+    in_phase = [
+        sight for sight in bad if phase_of(sight.metric, roles.role_of(sight.metric), sight.phase) is phase
+    ]
     ranks = _union(in_phase)
     others = sorted(set(_union(bad)) - set(ranks))
     clean = [sight for sight in sights if not sight.bad_R.any()]
@@ -155,6 +162,7 @@ def _sights(scene: Scene, t: int, table: RankTable) -> list[Sight]:
                     ranks_R=block.ranks_R,
                     bad_R=bad_R,
                     clean_R=clean_R,
+                    phase=site.contract.declared_phase,
                 )
             )
     return [_reported_only(sight) for sight in sights]
@@ -180,13 +188,23 @@ def _reported_only(sight: Sight) -> Sight:
         ranks_R=sight.ranks_R[seen_R],
         bad_R=sight.bad_R[seen_R],
         clean_R=sight.clean_R[seen_R],
+        phase=sight.phase,
     )
+
+
+def _phase(number: int | None) -> Phase | None:
+    return None if number is None else Phase(number)
 
 
 def _causal_order(sight: Sight, roles: Roles) -> tuple[int, int, int, str]:
     base = sight.metric.partition("/")[0]
     place = _ORDER.index(base) if base in _ORDER else len(_ORDER)
-    return (phase_of(sight.metric, roles.role_of(sight.metric)), sight.microbatch, place, sight.metric)
+    return (
+        phase_of(sight.metric, roles.role_of(sight.metric), sight.phase),
+        sight.microbatch,
+        place,
+        sight.metric,
+    )
 
 
 def _union(sights: list[Sight]) -> list[int]:

@@ -10,7 +10,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from firstfault.telemetry import WHOLE_ITERATION, Kind, MetricContract, Phase, contract_of
+from firstfault.telemetry import WHOLE_ITERATION, Kind, MetricContract, Phase
 from ingest.blocks import Flags, Floats, Ints, IterationBlock, NumberBlock
 
 
@@ -149,6 +149,7 @@ def bad_cells(contract: MetricContract, numbers: NumberBlock) -> Flags | None:
     """Reported cells that are non-finite, or counts above zero; None when there are none.
 
     >>> numbers = NumberBlock(np.array([[0.0, 2.0]]), np.array([[True, True]]))
+    >>> from firstfault.telemetry import contract_of
     >>> bad_cells(contract_of("nonfinite_grad"), numbers)
     array([[False,  True]])
     """
@@ -163,7 +164,7 @@ def bad_cells(contract: MetricContract, numbers: NumberBlock) -> Flags | None:
 
 
 def _site(block: IterationBlock, metric: str, start_I: Ints) -> Site | None:
-    contract, numbers = contract_of(metric), block.numbers[metric]
+    contract, numbers = block.contracts.of(metric), block.numbers[metric]
     level = level_of(contract)
     if level is None:
         return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from firstfault.telemetry import UNNAMED_RANK, Kind, contract_of
+from firstfault.telemetry import UNNAMED_RANK, Kind, MetricContract
 from ingest.blocks import Flags, IterationBlock, NumberBlock
 
 from .base import State
@@ -37,7 +37,7 @@ class SupportingNonfinite:
         """Take the next settled positions; the evidence is told in the name of ``detector``."""
         findings: list[Finding] = []
         for metric, numbers in sorted(block.numbers.items()):
-            if self._is_settled.get(metric, False) or not _is_supporting(metric):
+            if self._is_settled.get(metric, False) or not _is_supporting(block.contracts.of(metric)):
                 continue
             if metric not in self._is_settled and len(self._is_settled) >= MAX_METRICS:
                 continue
@@ -93,8 +93,8 @@ class SupportingNonfinite:
         return _evidence(block.attempt, sight, last_clean, detector)
 
 
-def _is_supporting(metric: str) -> bool:
-    return contract_of(metric).kind is Kind.SUPPORTING or metric in _CONTEXT
+def _is_supporting(contract: MetricContract) -> bool:
+    return contract.kind is Kind.SUPPORTING or contract.name in _CONTEXT
 
 
 def _evidence(attempt: int, sight: Sight, last_clean: int, detector: str) -> Evidence:

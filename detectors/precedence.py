@@ -117,7 +117,7 @@ def family(evidence: Evidence) -> Family:
 def position(evidence: Evidence) -> tuple[int, int, int, int, str, str, str]:
     """The order in which evidence of one attempt is fused: total, so that arrival has no say."""
     kinds = list(Family)
-    phase = phase_of(evidence.metric)
+    phase = phase_of(evidence.metric, declared=evidence.phase)
     order = kinds.index(family(evidence))
     return (
         evidence.first_bad, evidence.microbatch, int(phase), order,
@@ -161,7 +161,7 @@ def _is_consequence(canary: Evidence, *, of: Evidence) -> bool:
     return (
         canary.metric.startswith("canary_")
         and family(of) is Family.DIFFERENCE
-        and phase_of(of.metric) is Phase.STATE
+        and phase_of(of.metric, declared=of.phase) is Phase.STATE
         and _share_rank(canary, of)
     )
 

@@ -74,7 +74,7 @@ def _is_proved(draft: Draft) -> bool:
     """Whether checksums of the state agreed at the start of the interval."""
     return any(
         family(one) is Family.DIFFERENCE
-        and phase_of(one.metric) is Phase.STATE
+        and phase_of(one.metric, declared=one.phase) is Phase.STATE
         and one.metric.partition("/")[0] in ("param_checksum", "optim_checksum")
         and one.last_clean is not None
         for one in draft.siblings()

@@ -123,9 +123,9 @@ class Roles:
     def update(self, block: IterationBlock) -> None:
         """Take the next settled positions; costs nothing once every metric is decided."""
         for metric, numbers in block.numbers.items():
-            contract = contract_of(metric)
-            if not is_equality_asked(contract):
-                continue
+            contract = block.contracts.of(metric)
+            if not is_equality_asked(contract) or contract.declared_phase is not None:
+                continue  # what a run declares is taken at its word
             learner = self._learners.setdefault(metric, EqualityLearner())
             if not learner.is_decided:
                 _teach(learner, numbers, _groups_by_contract(contract, block))

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from firstfault.telemetry import Kind, Relation, contract_of
+from firstfault.telemetry import Kind, Relation
 from ingest.blocks import ChecksumBlock, Flags, Ints, IterationBlock
 
 from .base import State
@@ -50,7 +50,7 @@ class ShardRepeats:
         """Take the next settled positions; the evidence is told in the name of ``detector``."""
         findings: list[Finding] = []
         for metric, checksums in sorted(block.checksums.items()):
-            contract = contract_of(metric)
+            contract = block.contracts.of(metric)
             if (
                 contract.kind is not Kind.CHECKSUM
                 or not contract.axes(Relation.DISTINCT)

@@ -58,7 +58,7 @@ class Sightings:
         return scene
 
     def _see(self, sight: Sight, role: Role) -> None:
-        stage = stage_of(sight.metric, role)
+        stage = stage_of(sight.metric, role, sight.phase)
         at_N = np.searchsorted(self.ranks_R, sight.ranks_R)
         bad_R, clean_R = np.zeros_like(self.bad[stage]), np.zeros_like(self.bad[stage])
         bad_R[at_N] = sight.bad_R
@@ -68,7 +68,7 @@ class Sightings:
             bad_R &= ~self.clean[stage]
         if bad_R.any():
             self.metric.setdefault(stage, sight.metric)
-            self.phase.setdefault(stage, phase_of(sight.metric, role))
+            self.phase.setdefault(stage, phase_of(sight.metric, role, sight.phase))
         self.bad[stage] |= bad_R
         self.clean[stage] |= clean_R
         if sight.metric.partition("/")[0] == "nonfinite_act":

@@ -106,7 +106,9 @@ def _sole_rank(scene: Scene, i: int, roles: Roles) -> tuple[int, int] | None:
     width = len(scene.block.ranks_R)
     bad_R, clean_R = np.zeros(width, bool), np.zeros(width, bool)
     for site in scene.sites:
-        is_local = phase_of(site.metric, roles.role_of(site.metric)) <= Phase.REDUCE_IN
+        is_local = (
+            phase_of(site.metric, roles.role_of(site.metric), site.contract.declared_phase) <= Phase.REDUCE_IN
+        )
         if site.level is Level.GRADIENT and is_local:
             clean_R |= site.clean(start, stop).any(axis=0)
             if site.bad_TR is not None:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
+from firstfault.telemetry import MetricContract
 from ingest.blocks import Flags, Ints, Ranks
 
 from .base import State
@@ -55,15 +56,16 @@ class Split:
     """Iteration at which all of them were equal again the first time."""
     later_ranks: list[list[int]] = field(default_factory=list)
 
-    def sight(self, metric: str) -> Sight:
+    def sight(self, contract: MetricContract) -> Sight:
         """Who was seen good and bad at the position."""
         return Sight(
-            metric=metric,
+            metric=contract.name,
             iteration=self.iteration,
             microbatch=self.microbatch,
             ranks_R=self.seen_ranks,
             bad_R=self.seen_bad,
             clean_R=self.seen_clean,
+            phase=contract.declared_phase,
         )
 
 

@@ -101,6 +101,11 @@ class MetricContract:
     relations: Mapping[str, Relation] = field(default_factory=dict)
     is_built_in: bool = True
 
+    @property
+    def declared_phase(self) -> Phase | None:
+        """The phase, where a run declares it; None where the name alone tells it."""
+        return None if self.is_built_in or self.kind is Kind.SUPPORTING else self.phase
+
     def axes(self, relation: Relation) -> frozenset[str]:
         """The mesh axes along which this metric has ``relation``."""
         return frozenset(axis for axis, has in self.relations.items() if has is relation)

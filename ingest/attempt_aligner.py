@@ -17,12 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from firstfault.mesh import Layout
 from firstfault.telemetry import Event
 
 from .admission import Admission, AlignmentConfig
 from .blocks import Ints, IterationBlock, RecordBatch
-from .event_queue import EventQueue
+from .event_queue import EventQueue, Terms
 from .window import Window
 
 _SLICE_RECORDS = 1 << 16
@@ -137,8 +136,8 @@ class AttemptAligner:
         return blocks
 
     def _blocks(self, rows: int, events: list[Event]) -> Iterator[IterationBlock]:
-        """The first ``rows`` pending positions, cut where the layout changes."""
-        window, layout = self.window, self.events.layout
+        """The first ``rows`` pending positions, cut where the layout or a contract changes."""
+        window, terms = self.window, self.events.terms
         numbers, checksums = window.take(rows)
         part = slice(window.start, window.start + rows)
         block = IterationBlock(
@@ -153,15 +152,15 @@ class AttemptAligner:
         )
         begin = taken = 0
         for at, event in enumerate(events):
-            if not self.events.changes_layout(event):
+            if not self.events.changes_terms(event):
                 continue
             cut = int(np.searchsorted(block.iteration_T, self.events.counts_from(event)))
             if cut > begin:
-                yield _part(block, begin, cut, events[taken:at], layout)
+                yield _part(block, begin, cut, events[taken:at], terms)
                 begin, taken = cut, at
-            layout = self.events.layout_after(event, layout)
+            terms = self.events.terms_after(event, terms)
         if begin < rows or taken < len(events):
-            yield _part(block, begin, rows, events[taken:], layout)
+            yield _part(block, begin, rows, events[taken:], terms)
 
     def snapshot(self) -> Mapping[str, Any]:
         """The whole state as plain data."""
@@ -201,9 +200,7 @@ def _opens_too_much(batch: RecordBatch, rows: Ints, ranks: int) -> bool:
     return positions * (ranks + spread) > _SLICE_CELLS
 
 
-def _part(
-    block: IterationBlock, begin: int, stop: int, events: list[Event], layout: Layout | None
-) -> IterationBlock:
+def _part(block: IterationBlock, begin: int, stop: int, events: list[Event], terms: Terms) -> IterationBlock:
     part = slice(begin, stop)
     whole = begin == 0 and stop == len(block)
     return IterationBlock(
@@ -215,6 +212,7 @@ def _part(
         numbers=block.numbers if whole else {k: v.rows(part) for k, v in block.numbers.items()},
         checksums=block.checksums if whole else {k: v.rows(part) for k, v in block.checksums.items()},
         events=tuple(events),
-        layout=layout,
+        layout=terms.layout,
+        contracts=terms.contracts,
         time_T=block.time_T[part],
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from firstfault.contracts import BUILT_IN, Contracts
 from firstfault.mesh import Layout
 from firstfault.telemetry import Event
 
@@ -119,7 +120,7 @@ class IterationBlock:
 
     Blocks of one attempt follow each other without overlap; how positions are cut into blocks
     carries no meaning (law 4). ``ranks_R`` is ascending and may grow from block to block. The
-    layout is the same over a block: a change of it starts a new one. ``events`` have positions
+    layout and the contracts are the same over a block: a change starts a new one. ``events`` have positions
     inside or before this block and were in no earlier one; they apply before the block's positions.
     """
 
@@ -132,6 +133,7 @@ class IterationBlock:
     checksums: Mapping[str, ChecksumBlock] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
     layout: Layout | None = None
+    contracts: Contracts = BUILT_IN
     time_T: Floats = field(default_factory=lambda: np.empty(0))
     """Newest record time at each position, seconds since 1970; NaN where no record had one."""
 

@@ -1,12 +1,14 @@
-"""Events of an attempt that wait to settle, and the layout they describe."""
+"""Events of an attempt that wait to settle, and the layout and contracts they describe."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from firstfault.contracts import BUILT_IN, ContractError, Contracts, declared_by
 from firstfault.mesh import Layout, LayoutError, layout_from_event
 from firstfault.telemetry import Event, EventKind
 
@@ -14,7 +16,15 @@ from .admission import Admission
 
 _Key = tuple[int, str, int, str]
 
-_LAYOUT_EVENTS = frozenset({EventKind.RUN_START, EventKind.MEMBERSHIP})
+_TERMS_EVENTS = frozenset({EventKind.RUN_START, EventKind.MEMBERSHIP})
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What events have fixed so far: where ranks sit, and what metrics mean."""
+
+    layout: Layout | None = None
+    contracts: Contracts = BUILT_IN
 
 
 class EventQueue:
@@ -25,7 +35,7 @@ class EventQueue:
         self.waiting: dict[_Key, Event] = {}
         """By what makes an event the same as another, so that a repetition adds nothing."""
         self.has_settled = False
-        self.layout: Layout | None = None
+        self.terms = Terms()
         self._launch: int | None = None
         self._is_ordered = True
 
@@ -56,34 +66,42 @@ class EventQueue:
         return event.iteration
 
     def settle(self, settled: list[Event]) -> None:
-        """Forget events that were handed out; the layout follows them."""
+        """Forget events that were handed out; the terms follow them."""
         for event in settled:
             self.waiting.pop(_key(event), None)
         self._is_ordered = self._is_ordered and self.has_settled  # a run_start counts otherwise from now on
         self.has_settled = True
         for event in settled:
-            self.layout = self.layout_after(event, self.layout)
+            self.terms = self.terms_after(event, self.terms)
 
-    def changes_layout(self, event: Event) -> bool:
-        """Whether an event may say where ranks sit."""
-        return event.kind in _LAYOUT_EVENTS
+    def changes_terms(self, event: Event) -> bool:
+        """Whether an event may say where ranks sit or what metrics mean."""
+        return event.kind in _TERMS_EVENTS
 
-    def layout_after(self, event: Event, layout: Layout | None) -> Layout | None:
-        """The layout that holds from ``event`` on; an impossible mesh is counted and changes nothing."""
-        if not self.changes_layout(event):
-            return layout
+    def terms_after(self, event: Event, terms: Terms) -> Terms:
+        """The terms from ``event`` on; an impossible mesh or contract is counted and changes nothing."""
+        if not self.changes_terms(event):
+            return terms
+        layout, declared = terms.layout, {}
+        # Counts are set, not added: the same event comes by again in each preview.
         try:
-            return layout_from_event(event) or layout
+            layout = layout_from_event(event) or layout
         except LayoutError as error:
-            self.admission.rejected[f"mesh: {error}"] = 1  # set, not added: a preview may come by again
-            return layout
+            self.admission.rejected[f"mesh: {error}"] = 1
+        for one in declared_by(event):
+            if isinstance(one, ContractError):
+                self.admission.rejected[f"contract: {one}"] = 1
+            else:
+                declared[one.name] = one
+        return Terms(layout, terms.contracts.joined(declared))
 
     def snapshot(self) -> Mapping[str, Any]:
         """The whole state as plain data."""
         return {
             "waiting": [event.to_plain() for event in self.waiting.values()],
             "settled": self.has_settled,
-            "layout": None if self.layout is None else self.layout.to_plain(),
+            "layout": None if self.terms.layout is None else self.terms.layout.to_plain(),
+            "contracts": self.terms.contracts.to_plain(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -91,7 +109,8 @@ class EventQueue:
         self.has_settled = state["settled"]
         for plain in state["waiting"]:
             self._keep(Event.from_plain(plain))
-        self.layout = None if state["layout"] is None else Layout.from_plain(state["layout"])
+        layout = None if state["layout"] is None else Layout.from_plain(state["layout"])
+        self.terms = Terms(layout, Contracts.from_plain(state["contracts"]))
 
     def _keep(self, event: Event) -> None:
         key = _key(event)
