@@ -22,7 +22,8 @@ class Layout:
     """The device mesh of one attempt.
 
     ``coordinates[rank]`` is one integer per axis of ``axes``. ``sharding`` is one of ``none``,
-    ``zero1``, ``zero2``, ``zero3``, ``hsdp``; what it shards is not replicated along dp.
+    ``zero1``, ``zero2``, ``zero3``, ``hsdp``; what it shards is not replicated along dp. ``devices[rank]``
+    tells apart ranks whose bits may differ: the device model, and the software where it is given per rank.
     """
 
     axes: tuple[str, ...]
@@ -104,7 +105,7 @@ def layout_from_event(event: Event) -> Layout | None:
         axes=axes,
         coordinates=coordinates,
         sharding=str(sharding),
-        devices=_per_rank(event.fields.get("device_models")),
+        devices=_device_kinds(event),
         hosts=_per_rank(event.fields.get("hosts")),
     )
 
@@ -164,6 +165,15 @@ def _rank_key(key: object) -> int:
     if not text.isascii() or not text.isdigit() or int(text[:8]) > MAX_RANK or len(text) > 8:
         raise LayoutError(f"mesh ranks must be integers from 0 to {MAX_RANK}, got {text[:40]!r}")
     return int(text)
+
+
+def _device_kinds(event: Event) -> dict[int, str]:
+    """What computes on each rank: the device model, and the software where ranks tell it apart."""
+    software = _per_rank(event.fields.get("software"))
+    models = _per_rank(event.fields.get("device_models"))
+    return {
+        rank: f"{model}, {software[rank]}" if rank in software else model for rank, model in models.items()
+    }
 
 
 def _per_rank(given: object) -> dict[int, str]:

@@ -14,8 +14,8 @@ from detectors.groups import (
     model_parallel_group,
 )
 from detectors.rank_table import UNKNOWN, RankTable
-from firstfault.mesh import Layout
-from firstfault.telemetry import contract_of
+from firstfault.mesh import Layout, layout_from_event
+from firstfault.telemetry import Event, EventKind, contract_of
 
 from .block_builders import data_parallel, mesh
 
@@ -124,3 +124,16 @@ def test_a_table_keeps_its_columns_when_ranks_join() -> None:
     restored = RankTable.restored(table.snapshot())
     at_R = restored.rows(np.array([1, 5], np.int32))
     assert list(restored.column("x")[at_R]) == [UNKNOWN, 3]
+
+
+def test_a_canary_is_compared_within_one_device_model_and_one_software_only() -> None:
+    fields = {
+        "mesh": [["dp", 4]],
+        "device_models": ["h100", "h100", "h100", "a100"],
+        "software": ["v1", "v1", "v2", "v1"],
+    }
+    layout = layout_from_event(Event(kind=EventKind.RUN_START, run="r", rank=0, iteration=0, fields=fields))
+    assert layout is not None
+    first, second, *others = classes("canary_checksum", layout)
+    assert first == second and len({first, *others}) == 3
+    assert len(set(classes("param_checksum", layout))) == 1
