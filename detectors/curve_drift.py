@@ -16,6 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from ingest.blocks import Floats, IterationBlock
+from ingest.bounds import check_bounds
 
 from . import drift_fold as fold
 from .base import State
@@ -57,6 +58,9 @@ class CurveDriftConfig:
     stuck_points: float = 24
     """Repeats in a row below which nothing is stuck."""
 
+    def __post_init__(self) -> None:
+        check_bounds(self, _BOUNDS)
+
     def knobs(self) -> Floats:
         """The thresholds as the fold takes them."""
         knobs = np.zeros(fold.KNOBS)
@@ -71,6 +75,16 @@ class CurveDriftConfig:
         knobs[fold.STUCK_CHANCE] = self.stuck_chance
         knobs[fold.STUCK_POINTS] = self.stuck_points
         return knobs
+
+
+_BOUNDS = {
+    **dict.fromkeys(("suspect_sigmas", "confirm_sigmas", "slope_sigmas"), (1.0, 1000.0)),
+    "level_sigmas": (0.0, 1000.0),
+    **dict.fromkeys(("min_step", "min_slope", "large_step"), (0.0, 10.0)),
+    "explosion_rise": (0.01, 100.0),
+    "stuck_chance": (0.0, 1.0),
+    "stuck_points": (2, 1_000_000),
+}
 
 
 class CurveDrift:

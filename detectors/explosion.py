@@ -18,6 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from ingest.blocks import Flags, Floats, Ints, IterationBlock
+from ingest.bounds import check_bounds
 
 from . import explosion_fold as fold
 from .base import State
@@ -67,6 +68,9 @@ class ExplosionConfig:
     ten_fold_points: int = 3
     """Points in a row at ten-fold: start-up transients of real runs reach 5.4-fold at one point."""
 
+    def __post_init__(self) -> None:
+        check_bounds(self, _BOUNDS)
+
     def knobs(self, *, is_loss: bool) -> Floats:
         """The thresholds of one curve as the fold takes them."""
         knobs = np.zeros(fold.KNOBS)
@@ -83,6 +87,16 @@ class ExplosionConfig:
         knobs[fold.NONFINITE_POINTS] = 1.0 if is_loss else 3.0
         knobs[fold.SPIKE_RISE] = self.loss_rise if is_loss else math.log(2 * self.norm_rise)
         return knobs
+
+
+_RELATIVE = (0.01, 100.0)  # of the level: 1 % is below the noise of any training loss
+_RATIO = (1.01, 1e6)  # the fold takes its logarithm, which must be above 0
+_BOUNDS = {
+    **dict.fromkeys(("loss_rise", "loss_slow_rise", "loss_hold", "start_rise", "start_hold"), _RELATIVE),
+    **dict.fromkeys(("norm_rise", "norm_slow_rise", "norm_hold", "start_norm_rise", "ten_fold"), _RATIO),
+    "sigmas": (1.0, 1000.0),
+    "ten_fold_points": (1, 1000),
+}
 
 
 class Explosion:

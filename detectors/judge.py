@@ -18,7 +18,7 @@ from .evidence import Annotation, Evidence, Finding
 from .facts import AttemptFindings
 from .facts_fold import FactsFold
 from .findings_state import findings_from_plain, findings_to_plain
-from .registry import make_detectors
+from .registry import DetectorsConfig, make_detectors
 from .roles import Roles
 
 MAX_FINDINGS = 2000
@@ -30,9 +30,11 @@ happened."""
 class AttemptJudge:
     """Folds the settled blocks of one attempt into findings."""
 
-    def __init__(self, attempt: int, lateness_iterations: int) -> None:
+    def __init__(
+        self, attempt: int, lateness_iterations: int, detectors: DetectorsConfig | None = None
+    ) -> None:
         self.attempt = attempt
-        self.detectors = make_detectors()
+        self.detectors = make_detectors(detectors)
         self.roles = Roles()
         self.fold = FactsFold(attempt, lateness_iterations)
         self.found: dict[tuple[str, str, str], Finding] = {}

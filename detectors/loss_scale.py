@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
 from firstfault.telemetry import Event, EventKind
+from ingest.bounds import check_bounds
 
 from .base import State
 from .evidence import Annotation
@@ -46,6 +47,10 @@ class LossScaleConfig:
     """Annotations of skips per attempt; later skips go on in the last one."""
     max_events: int = 64
     """Loss scale events remembered: they matter for the next iteration only."""
+
+    def __post_init__(self) -> None:
+        remembered = dict.fromkeys(("max_series", "max_events"), (1, 10_000))  # of each attempt, in memory
+        check_bounds(self, {one.name: (1, 1_000_000) for one in fields(self)} | remembered)
 
 
 @dataclass(slots=True, eq=False)

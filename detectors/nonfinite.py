@@ -13,7 +13,7 @@ from ingest.blocks import IterationBlock
 
 from .base import State
 from .evidence import MAX_LATER_RANKS, Certainty, Check, CheckState, Finding
-from .loss_scale import Alarm, GradientRuns
+from .loss_scale import Alarm, GradientRuns, LossScaleConfig
 from .nonfinite_benign import BenignNotes
 from .nonfinite_episode import Episode
 from .nonfinite_onset import Onset, bad_ranks, note_clean, onset_of
@@ -45,10 +45,10 @@ class Nonfinite:
 
     name: ClassVar[str] = "nonfinite"
 
-    def __init__(self) -> None:
+    def __init__(self, config: LossScaleConfig | None = None) -> None:
         self._roles = Roles()
         self._table = RankTable()
-        self._runs = GradientRuns()
+        self._runs = GradientRuns(config or LossScaleConfig())
         self._sole = SoleSkipper()
         self._benign = BenignNotes()
         self._supporting = SupportingNonfinite()

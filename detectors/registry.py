@@ -6,26 +6,47 @@ linear checksum, reference, stall and joint detectors take their place below the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from .agreement import Agreement
 from .base import Detector
 from .checksum_vote import ChecksumVote
-from .curve_drift import CurveDrift
-from .explosion import Explosion
+from .curve_drift import CurveDrift, CurveDriftConfig
+from .explosion import Explosion, ExplosionConfig
+from .loss_scale import LossScaleConfig
 from .nonfinite import Nonfinite
 from .repeat import Repeat
 
-DETECTORS: tuple[Callable[[], Detector], ...] = (
-    Nonfinite,
-    Explosion,
-    ChecksumVote,
-    Agreement,
-    Repeat,
-    CurveDrift,
-)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DetectorsConfig:
+    """The settings of the detectors that have any, each under its detector's name.
+
+    Values that must be equal leave nothing to set: their tolerance is learned.
+    """
+
+    nonfinite: LossScaleConfig = field(default_factory=LossScaleConfig)
+    explosion: ExplosionConfig = field(default_factory=ExplosionConfig)
+    curve_drift: CurveDriftConfig = field(default_factory=CurveDriftConfig)
+
+    def __post_init__(self) -> None:
+        least = self.explosion.loss_hold
+        if self.curve_drift.explosion_rise < least:
+            # between the two a rise would be handed over to a detector that does not confirm it
+            raise ValueError(
+                f"curve_drift.explosion_rise must be >= explosion.loss_hold, {least}, "
+                f"got {self.curve_drift.explosion_rise}"
+            )
 
 
-def make_detectors() -> list[Detector]:
+def make_detectors(config: DetectorsConfig | None = None) -> list[Detector]:
     """A fresh detector of each kind, for one attempt of one run."""
-    return [make() for make in DETECTORS]
+    config = config or DetectorsConfig()
+    return [
+        Nonfinite(config.nonfinite),
+        Explosion(config.explosion),
+        ChecksumVote(),
+        Agreement(),
+        Repeat(),
+        CurveDrift(config.curve_drift),
+    ]

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from detectors.registry import DetectorsConfig
 from ingest.decode import DecodeConfig
 from ingest.kafka_config import KafkaSourceConfig
 
@@ -70,6 +71,7 @@ class Settings:
     kafka: KafkaSourceConfig = field(default_factory=KafkaSourceConfig)
     decode: DecodeConfig = field(default_factory=DecodeConfig)
     pipeline: PipelineConfig = field(default_factory=PipelineConfig)
+    detectors: DetectorsConfig = field(default_factory=DetectorsConfig)
     worker: WorkerConfig = field(default_factory=WorkerConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
 

@@ -178,7 +178,7 @@ class _Reading:
         self.unreadable = ""
         self._options = options
         self._tally = RejectTally()
-        self._pipeline = Pipeline(options.settings.pipeline)
+        self._pipeline = Pipeline(options.settings.pipeline, options.settings.detectors)
         settings = options.settings
         self._source = FileSource(
             job,

@@ -18,6 +18,7 @@ import numpy as np
 from detectors.facts import AttemptFindings, InputFacts
 from detectors.fuse import fuse
 from detectors.judge import AttemptJudge
+from detectors.registry import DetectorsConfig
 from detectors.verdict import Verdict
 from firstfault.telemetry import Event
 from ingest.alignment import AlignmentConfig, AttemptAligner, RunAligner
@@ -47,8 +48,9 @@ class PipelineConfig:
 class _Run:
     """One run: its alignment, a judge and a curve for each attempt."""
 
-    def __init__(self, name: str, config: AlignmentConfig) -> None:
+    def __init__(self, name: str, config: AlignmentConfig, detectors: DetectorsConfig) -> None:
         self.name = name
+        self.detectors = detectors
         self.aligner = RunAligner(name, config)
         self.judges: dict[int, AttemptJudge] = {}
         self.curves: dict[int, CurveFold] = {}
@@ -56,19 +58,25 @@ class _Run:
         self.records = 0
 
     def take(self, blocks: list[IterationBlock]) -> None:
-        lateness = self.aligner.config.lateness_iterations
         for block in blocks:
             if block.attempt not in self.judges:
-                self.judges[block.attempt] = AttemptJudge(block.attempt, lateness)
+                self.judges[block.attempt] = self.new_judge(block.attempt)
             self.judges[block.attempt].update(block)
             self.curves.setdefault(block.attempt, CurveFold()).update(block)
+
+    def new_judge(self, attempt: int) -> AttemptJudge:
+        """A judge that has seen nothing of ``attempt`` yet."""
+        return AttemptJudge(attempt, self.aligner.config.lateness_iterations, self.detectors)
 
 
 class Pipeline:
     """Any number of runs from record batches to verdicts."""
 
-    def __init__(self, config: PipelineConfig | None = None) -> None:
+    def __init__(
+        self, config: PipelineConfig | None = None, detectors: DetectorsConfig | None = None
+    ) -> None:
         self.config = config or PipelineConfig()
+        self.detectors = detectors or DetectorsConfig()
         self._runs: dict[str, _Run] = {}
         self.rejected: Counter[str] = Counter()
         """What could not be attributed to a run, by field and rule."""
@@ -158,23 +166,25 @@ class Pipeline:
         self.records, self.rejected = state["records"], Counter(state["rejected"])
         self._runs = {}
         for name, saved in state["runs"]:
-            self._runs[name] = _restored(name, saved, self.config.alignment)
+            self._runs[name] = _restored(saved, self._new_run(name))
 
     def _run(self, name: str) -> _Run | None:
         run = self._runs.get(name)
         if run is None and len(self._runs) < self.config.max_runs:
             if len(self._runs) == 1:
                 self._mark_dirty()  # while it was the only one, what nobody claimed counted towards it
-            run = self._runs[name] = _Run(name, self.config.alignment)
+            run = self._runs[name] = self._new_run(name)
         return run
+
+    def _new_run(self, name: str) -> _Run:
+        return _Run(name, self.config.alignment, self.detectors)
 
     def _mark_dirty(self) -> None:
         for run in self._runs.values():
             run.is_dirty = True
 
     def _findings(self, run: _Run, aligner: AttemptAligner, *, ended: bool) -> AttemptFindings:
-        lateness = self.config.alignment.lateness_iterations
-        judge = run.judges.get(aligner.attempt) or AttemptJudge(aligner.attempt, lateness)
+        judge = run.judges.get(aligner.attempt) or run.new_judge(aligner.attempt)
         labels = {
             rank: {name: text for name, (_, text) in names.items()} for rank, names in aligner.labels.items()
         }
@@ -218,11 +228,10 @@ def _run_state(run: _Run) -> Mapping[str, Any]:
     }
 
 
-def _restored(name: str, saved: Mapping[str, Any], config: AlignmentConfig) -> _Run:
-    run = _Run(name, config)
+def _restored(saved: Mapping[str, Any], run: _Run) -> _Run:
     run.aligner.restore(saved["aligner"])
     for attempt, state in saved["judges"]:
-        run.judges[attempt] = AttemptJudge(attempt, config.lateness_iterations)
+        run.judges[attempt] = run.new_judge(attempt)
         run.judges[attempt].restore(state)
     for attempt, state in saved["curves"]:
         run.curves[attempt] = CurveFold()

@@ -173,7 +173,7 @@ def resume(store: Store, name: str, settings: Settings) -> Resumed:
     its start: verdicts are a function of the records, so that costs time and nothing else.
     """
     checkpoint = store.load_checkpoint(name)
-    pipeline = Pipeline(settings.pipeline)
+    pipeline = Pipeline(settings.pipeline, settings.detectors)
     if checkpoint is None:
         return Resumed(pipeline, {})
     try:
@@ -181,7 +181,7 @@ def resume(store: Store, name: str, settings: Settings) -> Resumed:
     except (SnapshotError, ValueError) as error:
         log.warning("checkpoint not usable; reading from the start", extra={"reason": str(error)})
         store.forget_checkpoint(name)
-        return Resumed(Pipeline(settings.pipeline), {})
+        return Resumed(Pipeline(settings.pipeline, settings.detectors), {})
     log.info("resumed from the checkpoint", extra={"runs": len(pipeline.runs)})
     return Resumed(pipeline, checkpoint.offsets)
 
