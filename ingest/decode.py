@@ -15,6 +15,7 @@ from firstfault.wire import Defaults, Rejection
 
 from .arrow_frames import CONTINUATION
 from .blocks import RecordBatch
+from .bounds import check_bounds
 from .columns import MAX_CELLS, BatchBuilder, concatenate
 from .json_fast import FastDecoder
 from .json_reference import FilePlaces, LineLimits, MessagePlaces, Places, ReferenceDecoder, rejected
@@ -69,6 +70,18 @@ class DecodeConfig:
     """Piece given to the reference when a larger one holds something odd: 64 KiB are 5 ms of it."""
     min_fast_bytes: int = 1 << 14
     """Below 16 KiB the reference is as fast as the columnar reader, and Arrow need not be loaded."""
+
+    def __post_init__(self) -> None:
+        check_bounds(self, _BOUNDS)
+
+
+_INT32 = (1 << 31) - 1  # Arrow counts the rows of a column and the bytes of its text in 32 bits
+_BOUNDS = {
+    **dict.fromkeys(("max_line_bytes", "max_message_bytes", "max_message_rows"), (1, _INT32)),
+    **dict.fromkeys(("piece_bytes", "fallback_bytes", "min_fast_bytes"), (1, _INT32)),
+    "max_keys": (1, 1 << 20),
+    **dict.fromkeys(("max_cells", "max_decompressed_bytes", "max_batch_bytes"), (1, 1 << 40)),
+}
 
 
 class Decoder:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .bounds import check_bounds
 from .kafka_topics import TopicsConfig
 
 
@@ -47,24 +49,31 @@ class KafkaSourceConfig:
     def __post_init__(self) -> None:
         if not self.bootstrap:
             raise ValueError("bootstrap must name at least one host:port, got none")
-        for name, least in _LEAST.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be >= {least}, got {getattr(self, name)}")
+        for address in self.bootstrap:
+            place = _ADDRESS.fullmatch(address)
+            if place is None or not 1 <= int(place["port"]) <= 65535:
+                raise ValueError(f"bootstrap must be host:port, the port from 1 to 65535, got {address!r}")
+        if not self.group:
+            raise ValueError("group must not be empty")
+        check_bounds(self, _BOUNDS)
         if self.watchdog_s < 4 * self.connect_timeout_s:
             # One poll may wait for a connection, the first offsets, a probe: none of that is stuck.
             raise ValueError(f"watchdog_s must be >= 4 x connect_timeout_s, got {self.watchdog_s}")
 
 
-_LEAST = {
-    "max_poll_messages": 1,
-    "longest_hold_s": 0.0,
-    "max_value_bytes": 1,
-    "max_batch_bytes": 1,
-    "fetch_bytes": 4,
-    "session_timeout_s": 1.0,
-    "connect_timeout_s": 0.1,
-    "backoff_max_s": 0.1,
-    "probe_interval_s": 0.1,
-    "commit_interval_s": 0.0,
-    "watchdog_s": 1.0,
+_ADDRESS = re.compile(r"(\[[^\]\s]+\]|[^\s:,\[\]]+):(?P<port>[0-9]{1,5})")
+_INT32 = (1 << 31) - 1
+"""Kafka's protocol holds sizes in 32 bits."""
+_BOUNDS = {
+    "max_poll_messages": (1, 1_000_000),
+    "longest_hold_s": (0.0, 3600.0),
+    "max_value_bytes": (1, _INT32),
+    "max_batch_bytes": (1, _INT32),
+    "fetch_bytes": (4, _INT32),
+    "session_timeout_s": (1.0, 1800.0),  # a broker's own bounds are 6 s and 30 min by default
+    "connect_timeout_s": (0.1, 3600.0),
+    "backoff_max_s": (0.1, 3600.0),
+    "probe_interval_s": (0.1, 3600.0),
+    "commit_interval_s": (0.0, 3600.0),
+    "watchdog_s": (1.0, 86400.0),
 }

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .bounds import check_bounds
 from .errors import SourceUnavailable
 from .kafka_clients import make_client
 
@@ -16,6 +18,8 @@ log = logging.getLogger(__name__)
 TELEMETRY_TOPIC = "firstfault.telemetry"
 VERDICTS_TOPIC = "firstfault.verdicts"
 DEAD_LETTER_TOPIC = "firstfault.dead-letter"
+_LEGAL_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+"""What Kafka itself allows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +31,16 @@ class TopicsConfig:
     dead_letter: str = DEAD_LETTER_TOPIC
     telemetry_partitions: int = 4
     """Partitions share out runs between workers; more can be added later, fewer never."""
+
+    def __post_init__(self) -> None:
+        names = {key: getattr(self, key) for key in ("telemetry", "verdicts", "dead_letter")}
+        for key, name in names.items():
+            if not _LEGAL_NAME.fullmatch(name):
+                raise ValueError(f"{key} must be 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-', got {name!r}")
+        if len(set(names.values())) < len(names):
+            # what the worker writes would come back to it as telemetry
+            raise ValueError(f"telemetry, verdicts and dead_letter must be three topics, got {names}")
+        check_bounds(self, {"telemetry_partitions": (1, 100_000)})
 
     def settings(self) -> Mapping[str, Mapping[str, object]]:
         """Per topic what it is created with; the broker's defaults decide replication and retention."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -64,6 +65,17 @@ def test_a_file_sets_fields_of_nested_tables_and_the_rest_keeps_its_default(tmp_
             "[pipeline.alignment]\nlateness_iterations = 0",
             "pipeline.alignment.lateness_iterations must be >= 1, got 0",
         ),
+        (
+            "[kafka]\nbootstrap = ['broker']",
+            "kafka.bootstrap must be host:port, the port from 1 to 65535, got",
+        ),
+        ("[kafka]\nbootstrap = ['b:0']", "kafka.bootstrap must be host:port"),
+        ("[kafka]\ngroup = ''", "kafka.group must not be empty"),
+        ("[kafka.topics]\nverdicts = 'a b'", "kafka.topics.verdicts must be 1 to 249 of a-z"),
+        ("[kafka.topics]\ntelemetry = '..'", "kafka.topics.telemetry must be 1 to 249 of a-z"),
+        ("[kafka.topics]\ntelemetry = 'firstfault.verdicts'", "dead_letter must be three topics, got"),
+        ("[kafka.topics]\ntelemetry_partitions = 0", "kafka.topics.telemetry_partitions must be >= 1, got 0"),
+        ("[decode]\npiece_bytes = 0", "decode.piece_bytes must be >= 1, got 0"),
         ("[kafka", "not TOML"),
     ],
 )
@@ -71,6 +83,25 @@ def test_what_cannot_be_stops_the_start_with_the_full_name(tmp_path: Path, text:
     with pytest.raises(ConfigError) as caught:
         load_settings(settings_file(tmp_path, text), environment={})
     assert message in str(caught.value)
+
+
+def _numbers() -> list[str]:
+    values = tomllib.loads(to_toml(Settings()))
+    numbers = []
+    for key in setting_keys():
+        value: object = values
+        for part in key.split("."):
+            value = value[part] if isinstance(value, dict) else None
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            numbers.append(key)
+    return numbers
+
+
+@pytest.mark.parametrize("key", _numbers())
+def test_every_number_has_bounds(key: str) -> None:
+    for value in (-1, float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match=f"^{re.escape(key)} must be "):
+            load_settings(environment={}, overrides={key: value})
 
 
 def test_a_missing_file_is_named() -> None:
