@@ -16,7 +16,7 @@ import typer
 from .edge import Exit, outer_edge, say
 
 EXIT_STATUSES = """Exit status: 1 if any run has a confirmed incident; else 2 if input was
-unreadable, a run too short to judge, or the command used wrongly; else 0.
+unreadable, no check could judge a run, or the command used wrongly; else 0.
 3: firstfault could not do its work."""
 
 app = typer.Typer(

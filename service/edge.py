@@ -17,7 +17,7 @@ class Exit(IntEnum):
     HEALTHY = 0
     INCIDENT = 1
     UNUSABLE = 2
-    """Usage or settings wrong, input unreadable, or a run too short to judge."""
+    """Usage or settings wrong, input unreadable, or a run that no check could judge."""
     FAILED = 3
     """The service could not do its work: broker, store, or a bug."""
     INTERRUPTED = 130

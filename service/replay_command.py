@@ -72,7 +72,7 @@ def run_replay(request: ReplayRequest) -> int:
 
 
 def exit_status(jobs: Sequence[JudgedJob]) -> Exit:
-    """1 with any confirmed incident, else 2 with anything unreadable or too short to judge, else 0."""
+    """1 with any confirmed incident, else 2 with anything unreadable or not judged by any check, else 0."""
     verdicts = [run.body for job in jobs for run in job.runs]
     if any(has_confirmed_incident(verdict) for verdict in verdicts):
         return Exit.INCIDENT
