@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from firstfault.mesh import Layout
-from firstfault.telemetry import Kind, Phase, contract_of
+from firstfault.telemetry import Kind, MetricContract, Phase, Relation, contract_of
 
 from .cause_graph import phase_of
 from .evidence import Check, CheckState
@@ -94,17 +94,21 @@ def _blind_to(facts: AttemptFacts) -> list[str]:
     if not facts.positions:
         return ["everything: no usable record"]
     roles, metrics = facts.roles, facts.metrics
+    contracts = [facts.contracts.of(metric) for metric in metrics]
     bases = {metric.partition("/")[0] for metric in metrics}
     blind = []
-    if not any(base.startswith(("canary_", "repeat_")) for base in bases):
+    is_repeated = any(base.startswith(("canary_", "repeat_")) for base in bases)
+    if not is_repeated and not _declares_checksum(contracts, Phase.FORWARD, Phase.BACKWARD):
         blind.append("compute faults before the reduction: no canary")
     if len(facts.ranks) <= 1:
         blind.append("which rank was first, and replicas that differ: one rank reports")
     else:
-        if not bases & {"param_checksum", "optim_checksum"}:
+        has_checksum = bool(bases & {"param_checksum", "optim_checksum"})
+        if not has_checksum and not _declares_checksum(contracts, Phase.OPTIMIZER, Phase.STATE):
             blind.append("replicas that differ: no checksums")
-        if not any(_is_before_reduction(metric, roles) for metric in metrics):
+        if not any(_is_before_reduction(contract, roles) for contract in contracts):
             blind.append("which rank was first: no metric is taken before the reduction")
+    # explosion and drift watch curves by their built-in names, whatever else is declared
     if not any(
         contract_of(metric).kind is Kind.CURVE or metric in ("grad_norm", "global_loss") for metric in metrics
     ):
@@ -112,10 +116,21 @@ def _blind_to(facts: AttemptFacts) -> list[str]:
     return blind + _hidden_by(facts.layout)
 
 
-def _is_before_reduction(metric: str, roles: Mapping[str, Role]) -> bool:
-    if contract_of(metric).kind not in (Kind.CURVE, Kind.AGREED, Kind.NONFINITE_COUNT):
+def _declares_checksum(contracts: Iterable[MetricContract], *phases: Phase) -> bool:
+    """Whether a run declares a checksum of replicas that is taken in one of ``phases``."""
+    return any(
+        contract.kind is Kind.CHECKSUM
+        and contract.declared_phase in phases
+        and "dp" in contract.axes(Relation.EQUAL)
+        for contract in contracts
+    )
+
+
+def _is_before_reduction(contract: MetricContract, roles: Mapping[str, Role]) -> bool:
+    if contract.kind not in (Kind.CURVE, Kind.AGREED, Kind.NONFINITE_COUNT):
         return False
-    return phase_of(metric, roles.get(metric, Role.AS_NAMED)) <= Phase.REDUCE_IN
+    role = roles.get(contract.name, Role.AS_NAMED)
+    return phase_of(contract.name, role, contract.declared_phase) <= Phase.REDUCE_IN
 
 
 def _hidden_by(layout: Layout | None) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from firstfault.contracts import BUILT_IN, Contracts
 from firstfault.mesh import Layout
 from firstfault.telemetry import Event
 
@@ -28,6 +29,7 @@ class AttemptFacts:
     """Ranks that reported, ascending; empty when the log names none."""
     metrics: tuple[str, ...] = ()
     layout: Layout | None = None
+    contracts: Contracts = BUILT_IN
     run_start: Mapping[str, object] = field(default_factory=dict)
     """The fields of the last run_start event; empty without one."""
     world_size: int | None = None

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from firstfault.contracts import BUILT_IN, Contracts
 from firstfault.mesh import Layout
 from firstfault.telemetry import UNNAMED_RANK, Event, EventKind
 from ingest.blocks import Flags, IterationBlock
@@ -47,6 +48,7 @@ class FactsFold:
         self.last_seen: dict[int, int] = {}
         self.metrics: set[str] = set()
         self.layout: Layout | None = None
+        self.contracts = BUILT_IN
         self.run_start: dict[str, Any] = {}
         self.world_size: int | None = None
         self.ended = False
@@ -63,6 +65,7 @@ class FactsFold:
         for event in block.events:
             self._take_event(event)
         self.layout = block.layout or self.layout
+        self.contracts = block.contracts
         if not len(block):
             return
         if self.first_iteration is None:
@@ -90,6 +93,7 @@ class FactsFold:
             ranks=tuple(sorted(rank for rank in self.last_seen if rank != UNNAMED_RANK)),
             metrics=tuple(sorted(self.metrics)),
             layout=self.layout,
+            contracts=self.contracts,
             run_start=dict(self.run_start),
             world_size=self.world_size,
             checkpoints=tuple(self.events["checkpoint"]),
@@ -113,6 +117,7 @@ class FactsFold:
             "last_seen": [[rank, seen] for rank, seen in sorted(self.last_seen.items())],
             "metrics": sorted(self.metrics),
             "layout": None if self.layout is None else self.layout.to_plain(),
+            "contracts": self.contracts.to_plain(),
             "run_start": self.run_start,
             "world_size": self.world_size,
             "ended": self.ended,
@@ -130,6 +135,7 @@ class FactsFold:
         self.last_seen = {rank: seen for rank, seen in state["last_seen"]}  # noqa: C416  # pairs come as lists
         self.metrics = set(state["metrics"])
         self.layout = None if state["layout"] is None else Layout.from_plain(state["layout"])
+        self.contracts = Contracts.from_plain(state["contracts"])
         self.run_start, self.ended = dict(state["run_start"]), state["ended"]
         self.world_size = state["world_size"]
         self.events = {

@@ -97,10 +97,12 @@ def layout_from_event(event: Event) -> Layout | None:
     elif isinstance(mesh, Sequence) and not isinstance(mesh, str):
         axes, coordinates = _ordered(mesh, event.fields.get("world_size"))
     else:
-        raise LayoutError(f"mesh must be a list of [axis, size] or a mapping of rank to place, got {mesh!r}")
+        raise LayoutError(
+            f"mesh must be a list of [axis, size] or a mapping of rank to place, got {_short(mesh)}"
+        )
     sharding = event.fields.get("sharding", "none")
     if sharding not in ("none", "zero1", "zero2", "zero3", "hsdp"):
-        raise LayoutError(f"sharding must be none, zero1, zero2, zero3 or hsdp, got {sharding!r}")
+        raise LayoutError(f"sharding must be none, zero1, zero2, zero3 or hsdp, got {_short(sharding)}")
     return Layout(
         axes=axes,
         coordinates=coordinates,
@@ -117,12 +119,12 @@ def _ordered(
     sizes: list[int] = []
     for entry in mesh:
         if not (isinstance(entry, Sequence) and not isinstance(entry, str) and len(entry) == 2):
-            raise LayoutError(f"mesh entries must be [axis, size], got {entry!r}")
+            raise LayoutError(f"mesh entries must be [axis, size], got {_short(entry)}")
         axis, size = entry
         if not isinstance(axis, str) or axis in axes:
-            raise LayoutError(f"mesh axes must be distinct names, got {axis!r}")
+            raise LayoutError(f"mesh axes must be distinct names, got {_short(axis)}")
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise LayoutError(f"mesh axis {axis} must have an integer size >= 1, got {size!r}")
+            raise LayoutError(f"mesh axis {axis} must have an integer size >= 1, got {_short(size)}")
         axes.append(axis)
         sizes.append(size)
     total = math.prod(sizes)
@@ -146,16 +148,16 @@ def _explicit(mesh: Mapping[object, object]) -> tuple[tuple[str, ...], dict[int,
     for key, place in mesh.items():
         rank = _rank_key(key)
         if not isinstance(place, Mapping):
-            raise LayoutError(f"mesh place of rank {rank} must map axis to coordinate, got {place!r}")
+            raise LayoutError(f"mesh place of rank {rank} must map axis to coordinate, got {_short(place)}")
         if axes is None:
             axes = tuple(str(axis) for axis in place)
         if set(place) != set(axes):
             raise LayoutError(
-                f"mesh place of rank {rank} must have the axes {', '.join(axes)}, got {place!r}"
+                f"mesh place of rank {rank} must have the axes {', '.join(axes)}, got {_short(place)}"
             )
         at = [place[axis] for axis in axes]
         if any(not isinstance(c, int) or isinstance(c, bool) or c < 0 for c in at):
-            raise LayoutError(f"mesh coordinates of rank {rank} must be integers >= 0, got {place!r}")
+            raise LayoutError(f"mesh coordinates of rank {rank} must be integers >= 0, got {_short(place)}")
         coordinates[rank] = tuple(at)
     return axes or (), coordinates
 
@@ -165,6 +167,10 @@ def _rank_key(key: object) -> int:
     if not text.isascii() or not text.isdigit() or int(text[:8]) > MAX_RANK or len(text) > 8:
         raise LayoutError(f"mesh ranks must be integers from 0 to {MAX_RANK}, got {text[:40]!r}")
     return int(text)
+
+
+def _short(value: object) -> str:
+    return repr(value) if len(repr(value)) <= 200 else f"{repr(value)[:200]}…"
 
 
 def _device_kinds(event: Event) -> dict[int, str]:

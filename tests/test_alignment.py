@@ -163,6 +163,29 @@ def test_a_launch_told_by_every_rank_of_a_large_job_costs_no_square() -> None:
     assert sum(len(block.events) for block in blocks) == 20_000
 
 
+def test_a_layout_told_by_every_rank_is_read_once() -> None:
+    told: list[Arrived] = [event("run_start", 0, rank=rank, mesh=[["dp", 3]]) for rank in range(3)]
+
+    aligner, blocks = align([batch_from_records([*told, record(0, 0, loss=1.0)])])
+
+    (again,) = aligner.attempts[0].pending()
+    assert blocks[0].layout is not None
+    assert again.layout is blocks[0].layout
+
+
+def test_a_size_that_is_no_number_is_not_taken_for_one_beside_it() -> None:
+    told: list[Arrived] = [
+        event("run_start", 0, rank=rank, mesh=[["dp", n]]) for rank, n in ((0, 1), (1, True))
+    ]
+
+    aligner, blocks = align([batch_from_records([*told, record(0, 0, loss=1.0)])])
+
+    assert [block.layout is not None for block in blocks] == [True]
+    assert list(aligner.attempts[0].admission.rejected) == [
+        "mesh: mesh axis dp must have an integer size >= 1, got True"
+    ]
+
+
 def test_an_impossible_mesh_is_counted_and_changes_nothing() -> None:
     arrived: list[Arrived] = [event("run_start", 0, mesh=[["dp", 3]], world_size=8), record(0, 0, loss=1.0)]
 

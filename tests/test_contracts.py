@@ -9,8 +9,9 @@ from collections.abc import Mapping
 import pytest
 
 from detectors.verdict import canonical_bytes
-from firstfault.contracts import ContractError, Contracts, contract_from, declared_by
+from firstfault.contracts import MAX_DECLARED, ContractError, Contracts, contract_from, declared_by
 from firstfault.telemetry import Event, EventKind, Kind, Phase, Relation
+from ingest.event_queue import MAX_FAULTS
 from service.pipeline import Pipeline
 
 from .record_builders import Arrived, cut, event, record
@@ -94,6 +95,7 @@ def test_cutting_and_checkpoints_leave_the_bytes_of_a_declared_run() -> None:
         ("x", {"kind": "agreed", "relations": {"dp": "same"}}, "relations.dp must be one of equal"),
         ("x", {"kind": "checksum"}, "a checksum's name ends in _checksum"),
         ("x", {"kind": "agreed", "unit": "s"}, "has kind, phase and relations only, got 'unit'"),
+        ("x" * 257, {"kind": "agreed"}, "names must be at most 256 bytes, got 'xxx"),
         ("x", 7, "must have kind, phase and relations, got '7'"),
     ],
 )
@@ -111,6 +113,35 @@ def test_one_impossible_contract_is_counted_once_and_the_others_hold() -> None:
     assert (found["label"], coverage["rejected"]) == ("silent_drift", 1)
     (reason,) = coverage["rejected_by"]
     assert reason.startswith("contract: metrics.x.kind must be one of")
+
+
+def test_what_is_declared_counts_in_what_the_telemetry_is_blind_to() -> None:
+    usual = verdict(job({}, rank=2, at=80, declares=None))["coverage"]
+    compute = {**NAMES, "router_checksum": {**ROUTER, "phase": "backward"}}
+    state, backward = (
+        verdict(job({}, rank=2, at=80, declares=each))["coverage"] for each in (NAMES, compute)
+    )
+    lines = [[line.partition(":")[0] for line in found["blind_to"]] for found in (usual, state, backward)]  # type: ignore[index]  # JSON
+    curves, faults = "explosion and drift of the curves", "compute faults before the reduction"
+    assert lines[0] == [faults, "replicas that differ", "which rank was first", curves]
+    assert lines[1] == [faults, curves]
+    assert lines[2] == ["replicas that differ", curves]
+
+
+def test_impossible_contracts_without_end_are_named_up_to_a_bound_in_any_order() -> None:
+    faulty: list[Arrived] = [start({"x": {"kind": f"kind {i}"}}) for i in range(2 * MAX_FAULTS)]
+    found = verdict([*faulty, *job({}, rank=2, at=80)], 37)
+    assert found == verdict([*reversed(faulty), *job({}, rank=2, at=80)])
+    reasons = found["coverage"]["rejected_by"]  # type: ignore[index]  # JSON
+    assert len(reasons) == MAX_FAULTS + 1
+    assert reasons[f"run_start: more than {MAX_FAULTS} different faults"] == 1
+
+
+def test_an_attempt_declares_no_more_than_a_bound() -> None:
+    many = {f"m{i}": {"kind": "context"} for i in range(MAX_DECLARED)}
+    found = verdict([start(many), *job({"router_checksum": 1}, rank=2, at=80)])
+    (reason,) = found["coverage"]["rejected_by"]  # type: ignore[index]  # JSON
+    assert (found["label"], reason) == ("silent_drift", f"contract: at most {MAX_DECLARED} metrics a run")
 
 
 def test_contracts_come_back_from_plain_data_and_win_over_those_built_in() -> None:
