@@ -48,7 +48,7 @@ _CURVE_WHAT: Mapping[str, str] = {
     "sharp_degrade": "jumps up and stays there",
     "peer_drift": "drifts away from that of the peers",
     "slow_degrade": "gets slowly worse",
-    "sharp_slow_degrade": "steps up and then gets slowly worse",
+    "sharp_slow_degrade": "steps up and does not come back",
     "plateau": "stops improving",
     "stuck": "repeats one value",
     "low_test_accuracy": "stays far worse than in training",
