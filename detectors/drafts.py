@@ -53,7 +53,8 @@ def draft_incidents(evidence: Iterable[Evidence]) -> list[Draft]:
     """The faults behind the evidence of one attempt, in order of position, in whatever order it comes.
 
     Confirmed evidence decides first; a mere suspicion joins what explains it and never becomes the
-    root of a confirmed incident. What recovered stands for itself: spikes of a run are not one fault.
+    root of a confirmed incident. So does what recovered: a loss that came back while the gradient norm did
+    not is the same fault. Otherwise it stands for itself: spikes of a run are not one fault.
     """
     ordered = sorted(evidence, key=position)
     strong = [one for one in ordered if not one.supporting]
@@ -66,11 +67,18 @@ def draft_incidents(evidence: Iterable[Evidence]) -> list[Draft]:
             _place(suspected, one)
     recovered: list[Draft] = []
     for one in _of(strong, Certainty.RECOVERED):
+        if _attach(confirmed, one) or _attach([draft for draft in suspected if _is_beside(draft, one)], one):
+            continue
         _place([draft for draft in recovered if are_concurrent(draft.root, one)], one, new=recovered)
     drafts = confirmed + suspected + recovered
     for one in (one for one in ordered if one.supporting):
         _attach(drafts, one)
     return sorted(drafts, key=lambda draft: position(draft.root))[:MAX_DRAFTS]
+
+
+def _is_beside(draft: Draft, one: Evidence) -> bool:
+    """Whether ``one`` can have begun together with a member of ``draft``."""
+    return any(are_concurrent(member, one) for member in draft.members[:_SPOKESMEN])
 
 
 def _of(evidence: Sequence[Evidence], certainty: Certainty) -> list[Evidence]:
@@ -98,6 +106,9 @@ def _attach(drafts: Sequence[Draft], one: Evidence) -> bool:
             explained = any(
                 outcome(member, one) is not Outcome.APART for member in draft.members[:_SPOKESMEN]
             )
+        elif one.certainty is Certainty.RECOVERED:
+            # What came back is no root: where it began together with a member, that one explains it.
+            explained = family(one) is family(draft.root) and _is_beside(draft, one)
         else:
             explained = outcome(one, draft.root) is Outcome.LEADS
         if explained:

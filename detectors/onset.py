@@ -4,7 +4,8 @@ Axes: K points of a window, oldest first, at most `MAX_WINDOW`; C candidate chan
 
 Two shapes are fitted by least squares at every possible change point, exactly, from cumulative sums:
 a *step* (level a before, b after) and a *ramp* (level a before, then a straight line from it); the
-shape with the smaller rest wins. The interval holds every change point whose rest is within what
+shape with the smaller rest wins. Only changes upwards are fitted: a window may hold the fast decline of a
+young run, which is the greater change. The interval holds every change point whose rest is within what
 noise explains. Where that leaves more than one candidate, ruptures' KernelCPD (linear kernel) on the
 same window confirms or refines a step. This runs at an alarm only, never per point.
 
@@ -119,17 +120,19 @@ def find_onset(
 
 
 def _rest_of_steps(y_K: Floats, c_C: Ints) -> Floats:
-    """Sum of squares left by a step at each candidate c: points [0, c) and [c, K)."""
+    """Sum of squares left by a step up at each candidate c: points [0, c) and [c, K)."""
     K = len(y_K)
     sum_K = np.concatenate(([0.0], np.cumsum(y_K)))
     total = float(np.dot(y_K, y_K))
     before_C = sum_K[c_C]
     after_C = sum_K[-1] - before_C
-    return np.asarray(total - before_C**2 / c_C - after_C**2 / (K - c_C))
+    is_rise_C = after_C * c_C > before_C * (K - c_C)
+    level = float(sum_K[-1]) ** 2 / K
+    return np.asarray(total - np.where(is_rise_C, before_C**2 / c_C + after_C**2 / (K - c_C), level))
 
 
 def _rest_of_ramps(y_K: Floats, c_C: Ints) -> Floats:
-    """Sum of squares left by y = a + b * max(0, t - c + 1) at each candidate c, b free, a free."""
+    """Sum of squares left by y = a + b * max(0, t - c + 1) at each candidate c, a free, b free but >= 0."""
     K = len(y_K)
     n_C = (K - c_C).astype(np.float64)
     # Sums over the hinge u = 1 … n of the points from c on.
@@ -143,7 +146,7 @@ def _rest_of_ramps(y_K: Floats, c_C: Ints) -> Floats:
     suu_C = u2_C - u1_C**2 / K
     suy_C = uy_C - u1_C * mean
     syy = float(np.dot(y_K - mean, y_K - mean))
-    return np.asarray(syy - suy_C**2 / suu_C)
+    return np.asarray(syy - np.maximum(suy_C, 0.0) ** 2 / suu_C)
 
 
 def _noise_variance(y_K: Floats, at: int) -> float:
