@@ -24,6 +24,9 @@ from .curve import LOSSES, Marks, curve_of
 from .drift_stream import DETECTOR, Stream
 from .evidence import Check, CheckState, Finding
 
+LEAST_POINTS = 8 * fold.WARM
+"""Points of the mini-blocks that the noise is learned from; no test of the level is made before."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveDriftConfig:
@@ -133,7 +136,12 @@ class CurveDrift:
         """Whether a loss was there to watch."""
         if not self._streams:
             return Check(name=self.name, state=CheckState.NOT_RUN, why="no loss reported")
-        return Check(name=self.name, state=CheckState.RAN, metrics=tuple(sorted(self._streams)))
+        names = tuple(sorted(self._streams))
+        points = max(stream.points for stream in self._streams.values())
+        if points < LEAST_POINTS:
+            why = f"{points} points: the noise is not known before {LEAST_POINTS}"
+            return Check(name=self.name, state=CheckState.NOT_RUN, why=why, metrics=names)
+        return Check(name=self.name, state=CheckState.RAN, metrics=names)
 
     def snapshot(self) -> State:
         """The whole state as plain data."""

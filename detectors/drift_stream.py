@@ -203,6 +203,11 @@ class Stream:
             },
         )
 
+    @property
+    def points(self) -> int:
+        """Finite points of the curve so far."""
+        return int(self.arrays[0][fold.POINTS])
+
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain data."""
         return {

@@ -26,6 +26,8 @@ from .curve import GRAD_NORMS, LOSSES, Curve, Marks, curve_of
 from .evidence import Check, CheckState, Finding
 from .explosion_stream import DETECTOR, Stream
 
+LEAST_POINTS = 4
+"""A first value and three that grow: with fewer points nothing can be suspected."""
 EXPLAINING = 3
 """Least mark (see `curve.MARKS`) that explains a new level: a batch, data, resume or stage change. A
 change of the learning rate explains no explosion; it causes one."""
@@ -162,7 +164,12 @@ class Explosion:
             return Check(
                 name=self.name, state=CheckState.NOT_RUN, why="no loss and no gradient norm reported"
             )
-        return Check(name=self.name, state=CheckState.RAN, metrics=tuple(sorted(self._streams)))
+        names = tuple(sorted(self._streams))
+        points = max(stream.points for stream in self._streams.values())
+        if points < LEAST_POINTS:
+            why = f"{points} points: growth needs at least {LEAST_POINTS}"
+            return Check(name=self.name, state=CheckState.NOT_RUN, why=why, metrics=names)
+        return Check(name=self.name, state=CheckState.RAN, metrics=names)
 
     def snapshot(self) -> State:
         """The whole state as plain data."""

@@ -259,3 +259,12 @@ def test_coverage_says_whether_there_was_a_loss() -> None:
     seeing = CurveDrift()
     seeing.update(block_of({"global_loss": np.ones(5)}))
     assert seeing.check().metrics == ("global_loss",)
+
+
+@pytest.mark.parametrize(("points", "state"), [(2, "not_run"), (191, "not_run"), (192, "ran")])
+def test_a_curve_too_short_to_judge_is_said_not_to_have_been_judged(points: int, state: str) -> None:
+    detector = CurveDrift()
+    detector.update(block_of({"loss": np.linspace(3.0, 2.9, points)}))
+    check = detector.check()
+    assert check.state == state
+    assert (f"{points} points" in check.why) is (state == "not_run")

@@ -256,3 +256,12 @@ def test_coverage_says_whether_there_was_a_curve() -> None:
     seeing = Explosion()
     seeing.update(block_of({"grad_norm": np.ones(5), "loss": np.ones(5)}))
     assert seeing.check().metrics == ("grad_norm", "loss")
+
+
+@pytest.mark.parametrize(("points", "state"), [(2, "not_run"), (3, "not_run"), (4, "ran")])
+def test_a_curve_too_short_to_judge_is_said_not_to_have_been_judged(points: int, state: str) -> None:
+    detector = Explosion()
+    detector.update(block_of({"loss": np.linspace(3.0, 2.9, points)}))
+    check = detector.check()
+    assert check.state == state
+    assert (f"{points} points" in check.why) is (state == "not_run")
