@@ -24,7 +24,9 @@ from .curve import LOSSES, Marks, curve_of
 from .drift_stream import DETECTOR, Stream
 from .evidence import Check, CheckState, Finding
 
-LEAST_POINTS = 8 * fold.WARM
+LEAST_POINTS = 8 * 5
+"""Points below which no test is made: a value counts as stuck only after five mini-blocks that moved."""
+LEVEL_POINTS = 8 * fold.WARM
 """Points of the mini-blocks that the noise is learned from; no test of the level is made before."""
 
 
@@ -139,9 +141,11 @@ class CurveDrift:
         names = tuple(sorted(self._streams))
         points = max(stream.points for stream in self._streams.values())
         if points < LEAST_POINTS:
-            why = f"{points} points: the noise is not known before {LEAST_POINTS}"
+            why = f"{points} points: no test is made before {LEAST_POINTS}"
             return Check(name=self.name, state=CheckState.NOT_RUN, why=why, metrics=names)
-        return Check(name=self.name, state=CheckState.RAN, metrics=names)
+        is_partial = points < LEVEL_POINTS
+        why = f"{points} points: only a stuck value can be found before {LEVEL_POINTS}" if is_partial else ""
+        return Check(name=self.name, state=CheckState.RAN, why=why, metrics=names)
 
     def snapshot(self) -> State:
         """The whole state as plain data."""

@@ -261,10 +261,23 @@ def test_coverage_says_whether_there_was_a_loss() -> None:
     assert seeing.check().metrics == ("global_loss",)
 
 
-@pytest.mark.parametrize(("points", "state"), [(2, "not_run"), (191, "not_run"), (192, "ran")])
-def test_a_curve_too_short_to_judge_is_said_not_to_have_been_judged(points: int, state: str) -> None:
+@pytest.mark.parametrize(
+    ("points", "state", "is_told"),
+    [(2, "not_run", True), (39, "not_run", True), (40, "ran", True), (191, "ran", True), (192, "ran", False)],
+)
+def test_what_a_short_curve_was_not_judged_for_is_said(points: int, state: str, is_told: bool) -> None:
     detector = CurveDrift()
     detector.update(block_of({"loss": np.linspace(3.0, 2.9, points)}))
     check = detector.check()
     assert check.state == state
-    assert (f"{points} points" in check.why) is (state == "not_run")
+    assert check.why.startswith(f"{points} points") is is_told
+
+
+def test_a_check_that_found_something_says_that_it_ran() -> None:
+    noise = np.random.default_rng(0).normal(0, 0.01, 59)
+    for moving in range(40, 60):
+        detector = CurveDrift()
+        curve = np.concatenate([3 - 0.01 * np.arange(moving) + noise[:moving], np.full(60, 2.5)])
+        found = detector.update(block_of({"loss": curve}))
+        assert any(isinstance(one, Evidence) for one in found)
+        assert detector.check().state == "ran"
