@@ -82,7 +82,8 @@ def _some(ranks: Sequence[int]) -> str:
 
 def _hardware(case: Case, cause: Cause) -> list[Advice]:
     hosts = list(dict.fromkeys(one.host for one in case.first.suspects if one.host))
-    is_sure = cause.confidence >= DRAIN_CONFIDENCE and not case.first.tie
+    is_confirmed = case.draft.certainty is Certainty.CONFIRMED
+    is_sure = is_confirmed and cause.confidence >= DRAIN_CONFIDENCE and not case.first.tie
     steps: list[Advice] = []
     for host in hosts[:MAX_HOSTS]:
         if is_sure and len(hosts) <= MAX_HOSTS:
@@ -92,6 +93,8 @@ def _hardware(case: Case, cause: Cause) -> list[Advice]:
         who = f"the host of ranks {_some(case.first.ranks)}" if len(case.first.ranks) > 1 else ""
         who = who or f"the host of rank {case.first.ranks[0]}"
         steps.append(Advice(action="drain_host" if is_sure else "run_diagnostics", target=who))
+    if case.is_one_rank_log and not hosts:
+        steps.append(Advice(action="run_diagnostics", target="the host that reports"))
     return steps
 
 
@@ -125,18 +128,25 @@ def _restore(case: Case, good: LastGood) -> list[Advice]:
                 action="restore_checkpoint", target=f"a checkpoint of iteration {good.iteration} or before"
             )
         )
-    if case.family is Family.DIFFERENCE and low is not None:
+    if (
+        case.family is Family.DIFFERENCE
+        and low is not None
+        and not case.origin.metric.startswith("data_checksum")
+    ):
         steps.append(Advice(action="replay_iterations", target=f"{low + 1} to {high} on another device"))
     return steps
 
 
 def _collect(case: Case) -> list[Advice]:
-    """Which telemetry would tell more the next time."""
+    """Which telemetry would tell more the next time; none where what there is has told all."""
     if case.family is Family.CURVE:
         return [Advice(action="collect_telemetry", target="param_checksum and canary_checksum on every rank")]
-    if case.family is Family.DIFFERENCE:
+    if case.family is Family.DIFFERENCE and not case.origin.metric.startswith("data_checksum"):
         return [Advice(action="collect_telemetry", target="repeat_checksum on every rank")]
-    if case.family is Family.NONFINITE:
-        metrics = "local_grad_norm, nonfinite_act and nonfinite_grad on every rank"
-        return [Advice(action="collect_telemetry", target=metrics)]
+    if case.family is Family.NONFINITE and not case.origin.is_reduce_in_clean:
+        wanted = ("local_grad_norm", "nonfinite_act", "nonfinite_grad")
+        missing = [metric for metric in wanted if metric not in case.facts.metrics]
+        if missing:
+            names = " and ".join([", ".join(missing[:-1]), missing[-1]] if missing[1:] else missing)
+            return [Advice(action="collect_telemetry", target=f"{names} on every rank")]
     return []

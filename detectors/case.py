@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from firstfault.telemetry import UNNAMED_RANK
 
 from .drafts import Draft
+from .evidence import Certainty
 from .facts import AttemptFacts, AttemptFindings
 from .incident import First, Incident, Scope
+from .locate import place_of
 from .origin import Origin
 from .precedence import Family, family
 
@@ -41,12 +43,28 @@ class Case:
 
     @property
     def has_repeat_mismatch(self) -> bool:
-        """Whether a suspect disagrees with itself."""
+        """Whether a suspect disagrees with itself, in a job that has proved deterministic otherwise."""
         own = set(self.origin.ranks)
         every = (*self.draft.members, *self.draft.attached)
-        return self.names_ranks and any(
-            one.metric.startswith("repeat_") and not own.isdisjoint(one.ranks) for one in every
+        return any(
+            one.metric.startswith("repeat_")
+            and one.certainty is Certainty.CONFIRMED
+            and (self.is_one_rank_log or (self.names_ranks and not own.isdisjoint(one.ranks)))
+            for one in every
         )
+
+    @property
+    def is_one_rank_log(self) -> bool:
+        """Whether all that is known comes from one rank, which a verdict does not name."""
+        return len(self.facts.ranks) <= 1
+
+    @property
+    def is_on_one_host(self) -> bool:
+        """Whether the suspects have one host, and ranks beside them have others."""
+        hosts = {one.host for one in self.first.suspects}
+        peers = set(self.facts.ranks) - {one.rank for one in self.first.suspects}
+        others = {place_of(rank, self.facts)[0] for rank in peers}
+        return len(hosts) == 1 and None not in hosts and bool(others) and hosts.isdisjoint(others)
 
     def is_clean(self, metric: str) -> bool:
         """Whether ``metric`` was seen clean on every suspect, at the iteration of the fault."""

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from firstfault.telemetry import EventKind, Phase
 
 from .case import Case
-from .device_record import Record, device_record
-from .evidence import LABEL_OF, Certainty
+from .device_record import Record, device_record, failed_again
+from .evidence import LABEL_OF
 from .facts import AttemptFacts
 from .incident import Cause, CauseKind
 from .precedence import Family
@@ -21,6 +21,9 @@ LIKELY = 0.4
 """With a cause of this confidence the incident is not called undetermined beside it."""
 START_ITERATIONS = 100
 """Growth so soon after the start, or after a rise of the learning rate, is the hyperparameters' work."""
+SEVERAL_RANKS_LIMIT = 0.35
+"""The same when several ranks were first and no one host holds all of them: two devices that begin to
+compute wrong in one interval are far rarer than something that both share."""
 ONE_RANK_LIMIT = 0.6
 """Highest confidence in hardware when one rank was first and its peers were clean, and nothing else
 speaks against the device: in 21 production warnings of the best published system 3 were false."""
@@ -59,6 +62,8 @@ def _stage(case: Case) -> str:
 
 def _hardware(case: Case) -> Judged:
     record = device_record(case.first, case.facts, case.earlier, case.before)
+    if case.is_one_rank_log and case.has_repeat_mismatch:
+        return _with_record(0.6, ["one rank reports"], record, has_repeat_mismatch=True)
     if not case.names_ranks:
         # Everybody at once: a device can only be named by its own record near the onset.
         return (0.4, list(record.near)) if record.near else _NOTHING
@@ -68,6 +73,10 @@ def _hardware(case: Case) -> Judged:
         return (0.3, ["only some ranks show it"])
     because = [_who(case)]
     confidence = ONE_RANK_LIMIT if case.origin.are_peers_clean else ONE_RANK_LIMIT - 0.15
+    is_shared = _is_shared(case)
+    if is_shared:
+        confidence = SEVERAL_RANKS_LIMIT
+        because.append("several devices rarely fail at once")
     if case.first.tie:
         confidence -= 0.15
     if case.family is Family.NONFINITE:
@@ -79,9 +88,24 @@ def _hardware(case: Case) -> Judged:
         confidence = 0.1
     if case.is_clean("nonfinite_logits") and case.origin.phase is Phase.FORWARD:
         confidence -= 0.2
-    if _failed_again(case):
+    if failed_again(case.first, LABEL_OF[case.draft.root.pattern], case.before):
         confidence /= 2
-    return _with_record(confidence, because, record, has_repeat_mismatch=case.has_repeat_mismatch)
+    if _is_rate_of_its_own(case):
+        confidence /= 2
+    is_sure_of_itself = case.has_repeat_mismatch and not is_shared
+    return _with_record(confidence, because, record, has_repeat_mismatch=is_sure_of_itself)
+
+
+def _is_shared(case: Case) -> bool:
+    """Whether several ranks went wrong at once that are not those of one host."""
+    return case.first.rank_count > 1 and not case.first.tie and not case.is_on_one_host
+
+
+def _is_rate_of_its_own(case: Case) -> bool:
+    """Whether a suspect had another learning rate than its peers."""
+    own = set(case.origin.ranks)
+    every = (*case.draft.members, *case.draft.attached)
+    return any(one.metric == "lr" and not own.isdisjoint(one.ranks) for one in every)
 
 
 def _with_record(
@@ -124,7 +148,8 @@ def _is_odd_since_start(case: Case) -> bool:
 def _collective(case: Case) -> Judged:
     if case.family is Family.DIFFERENCE and case.origin.phase is Phase.REDUCE_OUT:
         return (0.4, [f"{case.origin.metric} must be equal behind the reduction and is not"])
-    if case.family is Family.NONFINITE and not case.names_ranks and case.origin.is_reduce_in_clean:
+    is_reduced = case.origin.is_reduce_in_clean and case.origin.phase is Phase.REDUCE_OUT
+    if case.family is Family.NONFINITE and not case.names_ranks and is_reduced:
         return (0.4, ["every rank was finite before the reduction and none behind it"])
     return _NOTHING
 
@@ -164,7 +189,7 @@ def _data(case: Case) -> Judged:
         return (0.85, ["the input itself was non-finite"])
     if case.origin.metric.startswith("data_checksum"):
         return (0.6, ["the ranks did not read the data they should"])
-    if again := _failed_again(case):
+    if again := failed_again(case.first, LABEL_OF[case.draft.root.pattern], case.before):
         return (0.6, [again])
     if at := _change(case, EventKind.DATA_CHANGE, EventKind.BATCH_SIZE):
         return (0.5, [f"the data or the batch size changed at iteration {at[-1]}"])
@@ -172,21 +197,6 @@ def _data(case: Case) -> Judged:
     if is_possible and case.names_ranks and not case.is_clean("nonfinite_input"):
         return (0.3, ["one bad sample would look the same, and the input was not checked"])
     return _NOTHING
-
-
-def _failed_again(case: Case) -> str:
-    """Said when an earlier attempt failed in the same place on other hosts; else empty."""
-    hosts = {one.host for one in case.first.suspects if one.host}
-    for incident in case.before:
-        low, high = incident.first.interval
-        is_same = (
-            incident.label is LABEL_OF[case.draft.root.pattern] and (low or -1) < case.first.iteration <= high
-        )
-        others = {one.host for one in incident.first.suspects if one.host}
-        if incident.certainty is Certainty.CONFIRMED and is_same and hosts and others and not hosts & others:
-            attempt = incident.first.attempt
-            return f"attempt {attempt} failed at the same iteration on another host"
-    return ""
 
 
 def _loss_function(case: Case) -> Judged:
@@ -198,7 +208,7 @@ def _loss_function(case: Case) -> Judged:
 
 def _numeric_overflow(case: Case) -> Judged:
     root = case.draft.root
-    if root.metric in ("loss_scale", "skipped"):
+    if root.metric in ("loss_scale", "skipped") or _is_endless_skip(case):
         return (0.6, ["steps are skipped again and again and the loss scale does not recover"])
     if case.family is not Family.NONFINITE or case.is_bad("nonfinite_input"):
         return _NOTHING
@@ -209,18 +219,35 @@ def _numeric_overflow(case: Case) -> Judged:
     return (0.35, ["the first bad value was infinite, not NaN"])
 
 
+def _is_endless_skip(case: Case) -> bool:
+    """Whether the gradients of all ranks overflowed at skips that loss scaling explains one by one."""
+    if case.family is not Family.NONFINITE or case.names_ranks or case.origin.phase > Phase.REDUCE_OUT:
+        return False
+    skips = (one for one in case.findings.annotations if one.kind == "loss_scale_skip")
+    spans = ((one.iteration, one.detail.get("last_iteration")) for one in skips)
+    return case.origin.phase >= Phase.BACKWARD and any(
+        isinstance(last, int) and first <= case.first.iteration <= last for first, last in spans
+    )
+
+
 def _precision(facts: AttemptFacts) -> str:
     """The precision that the run_start event gave, in lower case; empty without one."""
     return str(facts.run_start.get("precision", "")).lower()
 
 
 def _software(case: Case) -> Judged:
-    if again := _failed_again(case):
+    if again := failed_again(case.first, LABEL_OF[case.draft.root.pattern], case.before):
         return (0.5, [again])
+    if _is_rate_of_its_own(case):
+        return (0.6, ["its learning rate differs from that of its peers"])
+    if case.origin.metric.startswith("data_checksum"):
+        return (0.5, ["the sampler or its seed gives ranks the wrong data"])
     if _is_odd_since_start(case):
         return (0.5, ["it differed at the first check already: initialisation or broadcast may be at fault"])
     if case.family is Family.NONFINITE and not case.names_ranks and case.origin.is_reduce_in_clean:
         return (0.5, ["all ranks at once, and each was seen finite before the reduction"])
+    if case.family in (Family.NONFINITE, Family.DIFFERENCE) and case.names_ranks and _is_shared(case):
+        return (0.4, ["several ranks at once: what they share, software or a link, is likelier"])
     if case.family is Family.DIFFERENCE and case.names_ranks:
         return (0.25, ["a stray write or a race would look the same"])
     if case.family is Family.NONFINITE and case.names_ranks:

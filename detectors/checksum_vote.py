@@ -16,6 +16,7 @@ from firstfault.telemetry import EventKind, Kind, MetricContract, Phase, Relatio
 from ingest.blocks import ChecksumBlock, Ints, IterationBlock
 
 from .base import State
+from .difference import WIDENED
 from .equality_watch import EqualityWatch
 from .evidence import Certainty, Check, CheckState, Direction, Evidence, Finding, Json, Pattern, Sight
 from .groups import equality_classes, fingerprint, layout_classes, model_parallel_group, needs_device
@@ -167,6 +168,8 @@ class ChecksumVote:
         }
         if split.last_clean is None:
             detail["note"] = _never_agreed(block.attempt)
+        if is_tie and not split.is_tie:
+            detail[WIDENED] = "all ranks of the model-parallel group of the odd ones"
         if split.returned_at is not None:
             detail |= {"equal_again_at": split.returned_at, "times_equal_again": split.returns}
         return Evidence(

@@ -15,6 +15,7 @@ from .locate import named
 from .roles import Role
 from .verdict import Coverage
 
+STATE_CHECKSUMS = frozenset({"param_checksum", "optim_checksum"})
 MAX_METRICS = 1000
 """Metrics listed; a run with more of them is writing names that hold numbers."""
 
@@ -48,7 +49,7 @@ def cover(attempts: Sequence[AttemptFindings], inputs: InputFacts) -> Coverage:
         silent_ranks=silent[:MAX_LISTED_RANKS],
         silent_rank_count=len(silent),
         notes=_unique(_notes(facts) for facts in every),
-        blind_to=_unique(_blind_to(facts) for facts in every),
+        blind_to=_unique(_blind_to(one.facts) + _uncompared(one) for one in attempts),
     )
 
 
@@ -103,7 +104,7 @@ def _blind_to(facts: AttemptFacts) -> list[str]:
     if len(facts.ranks) <= 1:
         blind.append("which rank was first, and replicas that differ: one rank reports")
     else:
-        has_checksum = bool(bases & {"param_checksum", "optim_checksum"})
+        has_checksum = bool(bases & STATE_CHECKSUMS)
         if not has_checksum and not _declares_checksum(contracts, Phase.OPTIMIZER, Phase.STATE):
             blind.append("replicas that differ: no checksums")
         if not any(_is_before_reduction(contract, roles) for contract in contracts):
@@ -114,6 +115,22 @@ def _blind_to(facts: AttemptFacts) -> list[str]:
     ):
         blind.append("explosion and drift of the curves: no loss and no gradient norm")
     return blind + _hidden_by(facts.layout)
+
+
+def _uncompared(findings: AttemptFindings) -> list[str]:
+    """That replicas may differ unseen although they report checksums: no two of them can be compared."""
+    facts = findings.facts
+    reported = {metric for metric in facts.metrics if metric.partition("/")[0] in STATE_CHECKSUMS}
+    is_told = len(facts.ranks) <= 1 or any(
+        line.startswith("replicas that differ") for line in _hidden_by(facts.layout)
+    )
+    for check in findings.checks:
+        if check.name == "checksum_vote" and reported and not is_told:
+            if check.state is CheckState.NOT_RUN:
+                return [f"replicas that differ: {check.why}"]
+            if reported.isdisjoint(check.metrics):
+                return ["replicas that differ: no two ranks that report a checksum must be equal"]
+    return []
 
 
 def _declares_checksum(contracts: Iterable[MetricContract], *phases: Phase) -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from firstfault.telemetry import Event
 
-from .evidence import Certainty
+from .evidence import Certainty, Label
 from .facts import AttemptFacts
-from .incident import First, Incident, Scope
+from .incident import First, Incident, Scope, Suspect
+from .locate import place_of
 
 ROOT_XIDS = frozenset({48, 63, 64, 74, 79, 92, 94, 95})
 """NVIDIA Xids that tell of the device: ECC, row remapping, NVLink, off the bus, contained errors."""
@@ -36,7 +37,7 @@ class Record:
 
 
 def device_record(
-    first: First, facts: AttemptFacts, earlier: Iterable[AttemptFacts], before: Sequence[Incident]
+    first: First, facts: AttemptFacts, earlier: Sequence[AttemptFacts], before: Sequence[Incident]
 ) -> Record:
     """The record of the suspects' devices and hosts; of any device when no rank is named."""
     near, older, weak = [], [], []
@@ -53,7 +54,7 @@ def device_record(
                 near.append(told)
             elif attempt is not facts or event.iteration <= first.interval[1]:
                 older.append(told)
-    follows, again = _repeat_offender(first, before)
+    follows, again = _repeat_offender(first, before, {one.attempt: one for one in earlier})
     return Record(
         tuple(near[:_MAX_REASONS]),
         tuple([*older, *again][:_MAX_REASONS]),
@@ -104,7 +105,10 @@ def _tell(event: Event) -> str:
     return f"{told}, mostly a consequence" if kind == "xid" and code in CONSEQUENCE_XIDS else told
 
 
-def _repeat_offender(first: First, before: Sequence[Incident]) -> tuple[list[str], list[str]]:
+def _repeat_offender(
+    first: First, before: Sequence[Incident], earlier: Mapping[int, AttemptFacts]
+) -> tuple[list[str], list[str]]:
+    """What followed its device to another rank, and what merely failed in the same place again."""
     follows, again = [], []
     if first.scope is not Scope.RANKS or first.tie:
         return [], []
@@ -116,14 +120,41 @@ def _repeat_offender(first: First, before: Sequence[Incident]) -> tuple[list[str
                 if not _is_same_device(old.device, new.device, old.host, new.host):
                     continue
                 where = f"{new.device or new.host} was the suspect in attempt {incident.first.attempt} too"
-                if old.rank != new.rank:
+                if old.rank == new.rank:
+                    again.append(where)
+                elif _has_moved(old, new, earlier.get(incident.first.attempt)):
                     follows.append(f"{where}, as rank {old.rank}: the fault follows the device")
                 else:
-                    again.append(where)
+                    again.append(f"{where}, as rank {old.rank}")
     return follows, again
+
+
+def _has_moved(old: Suspect, new: Suspect, then: AttemptFacts | None) -> bool:
+    """Whether the device changed its rank. A host holds many: one that was there before has not moved."""
+    if old.device is not None and new.device is not None:
+        return True
+    return then is None or place_of(new.rank, then)[0] != old.host
 
 
 def _is_same_device(old: str | None, new: str | None, old_host: str | None, new_host: str | None) -> bool:
     if old is not None and new is not None:
         return old == new and old_host == new_host
     return old_host is not None and old_host == new_host
+
+
+def failed_again(first: First, label: Label, before: Sequence[Incident]) -> str:
+    """Said when an earlier attempt failed in the same place on other devices; else empty."""
+    mine = _devices(first)
+    for incident in before:
+        low, high = incident.first.interval
+        is_same = incident.label is label and (-1 if low is None else low) < first.iteration <= high
+        others = _devices(incident.first)
+        if incident.certainty is Certainty.CONFIRMED and is_same and mine and others and not mine & others:
+            where = "host" if {host for host, _ in mine}.isdisjoint(host for host, _ in others) else "device"
+            return f"attempt {incident.first.attempt} failed at the same iteration on another {where}"
+    return ""
+
+
+def _devices(first: First) -> set[tuple[str, str]]:
+    """(host, device) of the suspects, each empty where it is unknown; none where both are."""
+    return {(one.host or "", one.device or "") for one in first.suspects if one.host or one.device}

@@ -23,6 +23,32 @@ from .origin import Origin
 from .rank_groups import any_in_group, groups_of
 from .roles import Role
 
+WIDENED = "suspects"
+"""Key of the detail that tells that not only the odd ranks are named, but all that compute with them."""
+REPLICATED = ("param_checksum", "optim_checksum", "grad_checksum")
+"""State of which there may be more replicas than two."""
+
+
+def join_twins(root: Evidence, members: Sequence[Evidence]) -> Evidence:
+    """``root`` with the ranks of all that the same detector saw in other groups at the same position.
+
+    Ranks of several groups that go wrong at one check are first together: none is a victim of another.
+    """
+    twins = [
+        one
+        for one in members
+        if (one.detector, one.metric, one.first_bad, one.microbatch)
+        == (root.detector, root.metric, root.first_bad, root.microbatch)
+    ]
+    if len(twins) < 2:
+        return root
+    return replace(
+        root,
+        ranks=tuple(sorted({rank for one in twins for rank in one.ranks})),
+        is_tie=any(one.is_tie for one in twins),
+        sights=tuple(sight for one in twins for sight in one.sights),
+    )
+
 
 def trace_ranks(
     evidence: Evidence,
@@ -106,19 +132,43 @@ def _shares_a_replica(suspects: set[int], layout: Layout, known: set[int]) -> bo
 
 def _explain(origin: Origin, evidence: Evidence) -> Origin:
     """``origin`` with the reasons in words."""
-    count, seen = len(origin.ranks), set(evidence.ranks)
+    count, accused = len(origin.ranks), _bad_ranks(evidence)
+    is_shared_data = "distinct" in str(evidence.detail.get("relation", ""))
+    is_vote_tie = evidence.is_tie and WIDENED not in evidence.detail
     if evidence.metric.startswith("repeat_"):
         reason = f"{evidence.metric}: the same computation gave two results on this rank"
-    elif evidence.is_tie:
-        reason = f"{evidence.metric}: one of {len(seen)} ranks that disagree, without a majority"
+    elif is_shared_data:
+        reason = f"{evidence.metric} is the same on {count} ranks that must read different data"
+    elif is_vote_tie:
+        reason = f"{evidence.metric}: one of {count} ranks that disagree, without a majority"
     else:
         reason = f"{evidence.metric} differs from that of the other ranks of its group"
     other = f"computes together with a rank whose {evidence.metric} differs"
     listed = origin.listed[:MAX_LISTED_RANKS]
-    why = {rank: reason if rank in seen else other for rank in listed}
+    why = {rank: reason if rank in accused else other for rank in listed}
     note = ""
-    if origin.is_tie and evidence.is_tie:
-        note = f"one of {count} ranks: a third replica or repeat_checksum on each would tell which"
+    if origin.is_tie and is_shared_data:
+        note = (
+            "one of them reads what belongs to another: the sampler's rank and seed on each would tell which"
+        )
+    elif origin.is_tie and is_vote_tie:
+        note = f"one of {count} ranks: {_what_decides(evidence, count)} would tell which"
     elif origin.is_tie:
         note = f"one of {count} ranks of a model-parallel group: repeat_checksum on each would tell which"
     return replace(origin, why=why, note=note)
+
+
+def _what_decides(evidence: Evidence, count: int) -> str:
+    """What would have broken a tied vote."""
+    if count == 2 and evidence.metric.partition("/")[0] in REPLICATED:
+        return "a third replica or repeat_checksum on each"
+    return "repeat_checksum on each"
+
+
+def _bad_ranks(evidence: Evidence) -> set[int]:
+    """The ranks whose own value was odd; all that are named where no sight tells."""
+    bad: set[int] = set()
+    for sight in evidence.sights:
+        if sight.iteration == evidence.first_bad and sight.metric == evidence.metric:
+            bad.update(sight.ranks_R[sight.bad_R].tolist())
+    return bad & set(evidence.ranks) or set(evidence.ranks)

@@ -109,6 +109,8 @@ def _attach(drafts: Sequence[Draft], one: Evidence) -> bool:
         elif one.certainty is Certainty.RECOVERED:
             # What came back is no root: where it began together with a member, that one explains it.
             explained = family(one) is family(draft.root) and _is_beside(draft, one)
+        elif one.supporting and are_concurrent(one, draft.root):
+            explained = outcome(one, draft.root) is not Outcome.APART
         else:
             explained = outcome(one, draft.root) is Outcome.LEADS
         if explained:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from firstfault.mesh import Layout
 from firstfault.telemetry import UNNAMED_RANK, Phase
 
 from .cause_graph import phase_of
-from .difference import narrow, trace_ranks
+from .difference import join_twins, narrow, trace_ranks
 from .drafts import Draft, interval_of
-from .evidence import Evidence, Sight
+from .evidence import Evidence, Json, Sight
 from .facts import AttemptFacts
 from .incident import MAX_LISTED_RANKS, First, Scope, Suspect
 from .origin import Origin, trace_nonfinite
@@ -28,13 +29,15 @@ def locate(draft: Draft, facts: AttemptFacts) -> Origin:
             ranks=named(facts.ranks),
             layout=layout,
             roles=roles,
-            is_prior_clean=_is_prior_clean(members, roles),
+            is_prior_clean=_is_prior_clean(members, roles, layout),
             chunks=_chunks(facts),
         )
         if traced is not None:
             return traced
-    origin = trace_ranks(root, ranks=named(facts.ranks), layout=layout, roles=roles)
-    if family(root) is Family.DIFFERENCE:
+    is_difference = family(root) is Family.DIFFERENCE
+    seen = join_twins(root, draft.members) if is_difference else root
+    origin = trace_ranks(seen, ranks=named(facts.ranks), layout=layout, roles=roles)
+    if is_difference:
         origin = narrow(origin, draft.siblings()[1:])
     return origin
 
@@ -60,15 +63,31 @@ def named(ranks: Iterable[int]) -> tuple[int, ...]:
     return tuple(rank for rank in ranks if rank != UNNAMED_RANK)
 
 
-def _is_prior_clean(members: Sequence[Evidence], roles: Mapping[str, Role]) -> bool:
-    """Whether a reduced value of the iteration just before the fault was seen finite."""
+def _is_prior_clean(members: Sequence[Evidence], roles: Mapping[str, Role], layout: Layout | None) -> bool:
+    """Whether the update of the iteration just before the fault was seen to leave finite parameters.
+
+    A finite reduced gradient shows it where every rank applies it for itself. Where owners update shards
+    that all others gather, the parameters themselves must have been seen.
+    """
     start = min(one.first_bad for one in members)
+    before = {metric for one in members for metric, at in _finite_before(one) if at == start - 1}
+    if "nonfinite_param" in before:
+        return True
+    if layout is not None and layout.sharding != "none":
+        return False
+    if layout is not None and any(roles.get(metric) is not Role.LOCAL for metric in before):
+        return True
     late = [
         one
         for one in members
         if phase_of(one.metric, roles.get(one.metric, Role.AS_NAMED), one.phase) >= Phase.REDUCE_OUT
     ]
     return any(one.first_bad == start and one.last_clean == start - 1 for one in late)
+
+
+def _finite_before(nonfinite: Evidence) -> Iterable[tuple[str, Json]]:
+    found = nonfinite.detail.get("finite_before")
+    return found.items() if isinstance(found, dict) else ()
 
 
 def _chunks(facts: AttemptFacts) -> int:
@@ -109,11 +128,15 @@ def first_of(origin: Origin, draft: Draft, facts: AttemptFacts) -> First:
 
 
 def _note(origin: Origin, draft: Draft, facts: AttemptFacts) -> str:
+    notes = [origin.note]
     if family(draft.root) is Family.DIFFERENCE and draft.root.last_clean is None and facts.resumes:
         # What was broadcast or gathered from a corrupted state is the same wrong value on most ranks.
-        doubt = "they differ since the first check after a resume: the majority may be the corrupted side"
-        return "; ".join(part for part in (origin.note, doubt) if part)
-    return origin.note
+        notes.append(
+            "they differ since the first check after a resume: the majority may be the corrupted side"
+        )
+    if healed := draft.root.detail.get("equal_again_at"):
+        notes.append(f"equal again at iteration {healed}")
+    return "; ".join(note for note in notes if note)
 
 
 def _victims(draft: Draft, origin: Origin) -> tuple[int, ...]:

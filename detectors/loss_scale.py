@@ -20,6 +20,7 @@ from .base import State
 from .evidence import Annotation
 from .nonfinite_onset import Onset
 from .nonfinite_sites import Level, Scene
+from .skip_series import SkipSeries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,9 @@ class LossScaleConfig:
     """Skips in a row at which the scale did not fall: hysteresis holds it for two."""
     stuck_at_floor: int = 3
     """The same at a scale of 1 or less, the usual minimum: nothing is left to give."""
+    stuck_in_series: int = 10
+    """Skips in one series, steps between them or not, at which the scale did not fall: it has nothing left to
+    give, and benign overflow comes once in some thousand steps. Hysteresis gives way at the second one."""
     series_gap: int = 50
     """Runs of skips closer than this are one annotation."""
     max_series: int = 64
@@ -79,20 +83,6 @@ class _Run:
         return Alarm(onset, reason, self.length, self.iteration)
 
 
-@dataclass(slots=True)
-class _Series:
-    """Explained skips close to each other: one annotation."""
-
-    kind: str
-    first: int
-    last: int
-    last_ordinal: int
-    skips: int = 0
-    scale_before: float = math.nan
-    scale_after: float = math.nan
-    told: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Alarm:
     """A run of non-finite gradients that is not benign: since when, and why."""
@@ -114,12 +104,14 @@ class GradientRuns:
 
     config: LossScaleConfig = field(default_factory=LossScaleConfig)
     run: _Run | None = None
-    series: list[_Series] = field(default_factory=list)
+    series: list[SkipSeries] = field(default_factory=list)
     previous_scale: float = math.nan
     has_clean_gradient: bool = False
     loss_was_clean: bool = False
     has_scaler: bool = False
     scale_events: list[int] = field(default_factory=list)
+    stuck_onset: Onset | None = None
+    """The first of the skips of the last series at which the scale did not fall."""
 
     def note(self, event: Event) -> None:
         """Take an event: what it says of a scaler, or that the scale changed."""
@@ -182,21 +174,7 @@ class GradientRuns:
         changed = [series for series in self.series if series.skips > series.told]
         for series in changed:
             series.told = series.skips
-        return [
-            Annotation(
-                kind=series.kind,
-                key=str(series.first),
-                attempt=attempt,
-                iteration=series.first,
-                detail={
-                    "skips": series.skips,
-                    "last_iteration": series.last,
-                    "scale_before": None if math.isnan(series.scale_before) else series.scale_before,
-                    "scale_after": None if math.isnan(series.scale_after) else series.scale_after,
-                },
-            )
-            for series in changed
-        ]
+        return [series.annotation(attempt) for series in changed]
 
     def snapshot(self) -> State:
         """The whole state as plain data."""
@@ -209,8 +187,10 @@ class GradientRuns:
         for name, held in state.items():
             if name == "run":
                 self.run = None if held is None else _restored_run(held)
+            elif name == "stuck_onset":
+                self.stuck_onset = None if held is None else Onset.restored(held)
             elif name == "series":
-                self.series = [_Series(**each) for each in held]
+                self.series = [SkipSeries(**each) for each in held]
             else:
                 setattr(self, name, list(held) if isinstance(held, list) else held)
 
@@ -249,6 +229,9 @@ class GradientRuns:
                 )
         if run.stuck >= (config.stuck_at_floor if run.scale <= 1 else config.stuck):
             return run.alarm(run.first, f"skips went on at a loss scale stuck at {run.scale:g}")
+        if self.series and self.series[-1].stuck >= config.stuck_in_series:
+            stuck = f"{self.series[-1].stuck} skips at a loss scale stuck at {run.scale:g}"
+            return run.alarm(self.stuck_onset or run.first, stuck)
         if run.length >= (config.skips_at_start if run.at_start else config.skips):
             return run.alarm(run.first, f"{run.length} steps in a row were skipped")
         return None
@@ -261,11 +244,15 @@ class GradientRuns:
         if last is None or not (
             (is_near and last.kind == kind) or len(self.series) >= self.config.max_series
         ):
-            last = _Series(kind, run.iteration, run.iteration, ordinal, scale_before=run.scale)
+            last, is_near = (
+                SkipSeries(kind, run.iteration, run.iteration, ordinal, scale_before=run.scale),
+                True,
+            )
             self.series.append(last)
-        last.skips += 1
-        last.last, last.last_ordinal = run.iteration, ordinal
-        last.scale_after = run.scale if math.isnan(scale) else scale
+        may_stick = is_near and is_scaling and not dropped and not math.isnan(run.scale)
+        last.add(run.iteration, ordinal, run.scale, scale, may_stick=may_stick)
+        if last.stuck <= 1:
+            self.stuck_onset = run.first
 
     def _note_scale(self, scene: Scene, i: int, j: int) -> None:
         known = scene.scale_I[i:j]

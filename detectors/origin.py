@@ -247,4 +247,6 @@ def _what_splits(origin: Origin, groups: Groups, suspect_R: Flags) -> str:
         return "local_grad_norm or nonfinite_grad (before the reduction) on every rank would split them"
     if len(np.unique(groups.stage_R[suspect_R])) > 1:
         return "nonfinite_send/pp or nonfinite_act on every pipeline stage would split them"
+    if len(np.unique(groups.tensor_R[suspect_R])) > 1:
+        return "nonfinite_act on each of them would split them"
     return "nonfinite_act or nonfinite_send/tp on each of them would split them"

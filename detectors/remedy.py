@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from firstfault.telemetry import Event, Phase
 
@@ -19,17 +19,23 @@ def last_good(
 ) -> LastGood:
     """The last iteration before the first *possible* fault and the newest complete checkpoint up to it.
 
-    ``attempts`` are this attempt and those before it, ``before`` the incidents of those before: what
-    an earlier attempt saved after a fault of its own is not good.
+    ``attempts`` are those before this one and this one, in order, ``before`` the incidents of those
+    before: what an attempt saved after a fault of its own is not good, nor what went on from it. A fault
+    that was there from the first check of a resumed attempt leaves what the attempt before it saved.
     """
+    trusted = _trusted(attempts, before)
     clean = first.interval[0]
+    if clean is None:
+        clean = _inherited(attempts, trusted)
+        attempts = attempts[:-1]
     if clean is None:
         return LastGood()
     usable = [
         (event.iteration, facts.attempt, event)
         for facts in attempts
         for event in facts.checkpoints
-        if event.fields.get("complete", True) in (True, 1) and event.iteration <= _limit(facts, first, before)
+        if event.fields.get("complete", True) in (True, 1)
+        and event.iteration <= _least(clean, trusted[facts.attempt])
     ]
     newest = max(usable, key=lambda one: (one[0], one[1], _path(one[2]) or ""), default=None)
     return LastGood(
@@ -55,14 +61,40 @@ def cost_of(first: First, good: LastGood, facts: AttemptFacts) -> Cost:
     return Cost(iterations_since_onset=since, iterations_to_redo=redo, device_hours=hours)
 
 
-def _limit(facts: AttemptFacts, first: First, before: Sequence[Incident]) -> int:
-    """The last iteration of an attempt whose state can be good."""
-    clean = first.interval[0] or 0
-    for incident in before:
-        if incident.certainty is Certainty.CONFIRMED and incident.first.attempt == facts.attempt:
-            low = incident.first.interval[0]
-            clean = min(clean, -1 if low is None else low)
-    return clean
+def _trusted(attempts: Sequence[AttemptFacts], before: Sequence[Incident]) -> dict[int, int | None]:
+    """Per attempt the last iteration whose state no confirmed fault can have reached; None for all.
+
+    An attempt goes on from the one before it, so where that had gone wrong by then it starts out bad.
+    """
+    trusted: dict[int, int | None] = {}
+    limit: int | None = None
+    for facts in attempts:
+        begin = facts.first_iteration
+        if limit is not None and begin is not None and begin - 1 <= limit:
+            limit = None  # it began before the fault
+        for incident in before:
+            if incident.certainty is Certainty.CONFIRMED and incident.first.attempt == facts.attempt:
+                low = incident.first.interval[0]
+                limit = _least(-1 if low is None else low, limit)
+        trusted[facts.attempt] = limit
+    return trusted
+
+
+def _inherited(attempts: Sequence[AttemptFacts], trusted: Mapping[int, int | None]) -> int | None:
+    """The iteration before the first of a resumed attempt, where the attempt before it got there well."""
+    *earlier, facts = attempts
+    if not earlier or facts.first_iteration is None or facts.first_iteration < 1:
+        return None
+    clean, parent = facts.first_iteration - 1, earlier[-1]
+    limit, seen = trusted[parent.attempt], parent.judged_to
+    if seen is None or (parent.first_iteration or 0) > clean:
+        return None
+    clean = min(clean, seen)
+    return clean if clean == _least(clean, limit) else None
+
+
+def _least(iteration: int, limit: int | None) -> int:
+    return iteration if limit is None else min(iteration, limit)
 
 
 def _path(event: Event) -> str | None:

@@ -157,7 +157,7 @@ class Repeat:
 
     It needs no peers. On one rank alone nothing but the rank explains it; when most ranks have
     disagreed with themselves the job is not deterministic: that is an annotation, what was said
-    before is only suspected, and the site is not used any more.
+    before only supports other evidence from then on, and the site is not used any more.
     """
 
     name: ClassVar[str] = "repeat"
@@ -205,11 +205,14 @@ class Repeat:
 
     def _news(self, attempt: int, metric: str, fold: _SiteFold) -> list[Finding]:
         findings: list[Finding] = []
-        certainty = fold.certainty()
+        certainty, is_withdrawn = fold.certainty(), fold.not_deterministic_at is not None
+        state = "withdrawn" if is_withdrawn else certainty.value
         for departure in fold.departures:
-            if departure.told != certainty:
-                departure.told = certainty.value
-                findings.append(_evidence(self.name, attempt, metric, departure, certainty))
+            if departure.told != state:
+                departure.told = state
+                findings.append(
+                    _evidence(self.name, attempt, metric, departure, certainty, is_withdrawn=is_withdrawn)
+                )
         if fold.not_deterministic_at is not None and not fold.is_note_told:
             fold.is_note_told = True
             findings.append(
@@ -251,7 +254,13 @@ def _text(checksums: ChecksumBlock, t: int, column: int) -> str:
 
 
 def _evidence(
-    detector: str, attempt: int, metric: str, departure: _Departure, certainty: Certainty
+    detector: str,
+    attempt: int,
+    metric: str,
+    departure: _Departure,
+    certainty: Certainty,
+    *,
+    is_withdrawn: bool,
 ) -> Evidence:
     sight = Sight(
         metric=metric,
@@ -277,6 +286,7 @@ def _evidence(
         statistic=1.0,
         threshold=0.0,
         direction=Direction.DIFFERS,
+        supporting=is_withdrawn,
         detail={"first": departure.first, "second": departure.second},
         sights=(sight,),
     )

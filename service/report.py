@@ -94,7 +94,7 @@ def _summary_row(verdict: Verdict) -> tuple[str, ...]:
             if first.get("ranks")
             else "all"
         )
-        if not first.get("ranks") and subject(first, verdict)[0] == "The run":
+        if not first.get("ranks") and subject(root, verdict)[0] == "The run":
             ranks = "-"
         since = str(first["iteration"])
     label = LABEL_WORDS.get(str(verdict["label"]), str(verdict["label"]))
@@ -159,7 +159,7 @@ def _evidence_row(one: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _other_row(incident: Incident, verdict: Verdict) -> tuple[str, ...]:
-    who = subject(incident["first"], verdict)[0].removeprefix("Ranks ").removeprefix("Rank ")
+    who = subject(incident, verdict)[0].removeprefix("Ranks ").removeprefix("Rank ")
     label = LABEL_WORDS.get(incident["label"], incident["label"])
     return label, str(incident["certainty"]), clean(who, 26), str(incident["first"]["iteration"])
 

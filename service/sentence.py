@@ -26,26 +26,28 @@ LABEL_WORDS: Mapping[str, str] = {
 }
 
 _WHAT: Mapping[str, str] = {
-    "immediate_nonfinite": "{turns} non-finite in {metric}",
-    "short_nonfinite": "{turns} non-finite in {metric} for a short while",
-    "replica_divergence": "{reports} another {metric} than the other replicas",
-    "compute_mismatch": "{computes} another {metric} than its peers",
-    "collective_mismatch": "{receives} a wrong sum in {metric}",
+    "replica_divergence": "{reports} another {metric} than the {other replicas}",
+    "compute_mismatch": "{computes} another {metric} than {its} peers",
+    "collective_mismatch": "{reports} another {metric} than the {others}",
     "hang": "{stops} reporting",
     "utilization_drop": "{slows} down",
 }
 """Predicates of faults that ranks have; a verb in braces follows the number of the subject."""
 _WHAT_OF_METRIC: Mapping[tuple[str, str], str] = {
-    ("replica_divergence", "param_checksum"): "{holds} other parameters than the other replicas",
-    ("replica_divergence", "optim_checksum"): "{holds} another optimizer state than the other replicas",
-    ("replica_divergence", "grad_checksum"): "{holds} other reduced gradients than the other replicas",
-    ("compute_mismatch", "canary_checksum"): "{computes} another canary than its peers",
-    ("compute_mismatch", "canary_loss"): "{computes} another canary than its peers",
+    ("replica_divergence", "param_checksum"): "{holds} other {scope}parameters than the {other replicas}",
+    (
+        "replica_divergence",
+        "optim_checksum",
+    ): "{holds} another {scope}optimizer state than the {other replicas}",
+    ("collective_mismatch", "grad_checksum"): "{holds} other {scope}reduced gradients than the {others}",
+    ("collective_mismatch", "data_checksum"): "{reads} other data than the ranks {it} {computes} with",
+    ("compute_mismatch", "canary_checksum"): "{computes} another canary than {its} peers",
+    ("compute_mismatch", "canary_loss"): "{computes} another canary than {its} peers",
     ("compute_mismatch", "repeat_checksum"): "{gets} another result when {it} {repeats} a computation",
 }
 _CURVE_WHAT: Mapping[str, str] = {
     "runaway": "grows without end",
-    "sharp_degrade": "jumps up and stays there",
+    "sharp_degrade": "jumps up",
     "peer_drift": "drifts away from that of the peers",
     "slow_degrade": "gets slowly worse",
     "sharp_slow_degrade": "steps up and does not come back",
@@ -58,7 +60,21 @@ _METRIC_WORDS: Mapping[str, str] = {
     "grad_norm": "gradient norm",
     "local_grad_norm": "local gradient norm",
     "global_loss": "global loss",
+    "act_grad_norm": "gradient norm of the activations",
+    "grad_absmax": "largest gradient",
 }
+_NONFINITE_WORDS: Mapping[str, str] = {
+    "nonfinite_input": "values in {its} input",
+    "nonfinite_act": "activations",
+    "nonfinite_logits": "logits",
+    "nonfinite_loss": "losses",
+    "nonfinite_grad": "gradients",
+    "nonfinite_reduced": "reduced gradients",
+    "nonfinite_param": "parameters",
+    "nonfinite_send": "values in what {it} {sends}",
+}
+"""What a count of non-finite values counts: many things, where a loss is one."""
+_NONFINITE = frozenset({"immediate_nonfinite", "short_nonfinite"})
 _VERB = re.compile(r"\{(\w+?)s\}")
 
 
@@ -67,7 +83,8 @@ def headline(verdict: Verdict) -> str:
     run, label = clean(verdict["run"]), str(verdict["label"])
     root = root_incident(verdict)
     if root is not None and root["certainty"] == "confirmed":
-        return f"{run}: {LABEL_WORDS.get(label, label)}. {incident_sentence(root, verdict)}"
+        sentences = incident_sentence(root, verdict) + _later(root, verdict)
+        return f"{run}: {LABEL_WORDS.get(label, label)}. {sentences}"
     if label == "undetermined":
         return f"{run}: undetermined. {_why_undetermined(verdict)}"
     tail = ""
@@ -80,15 +97,30 @@ def headline(verdict: Verdict) -> str:
     return f"{run}: {words}. No fault visible up to iteration {_judged_to(verdict)}.{tail}"
 
 
+def _later(root: Incident, verdict: Verdict) -> str:
+    """That the last attempt went well, where the fault was in one before it."""
+    last = verdict["attempts"][-1] if verdict.get("attempts") else None
+    if last is None or last["label"] != "healthy" or last["attempt"] <= root["first"].get("attempt", 0):
+        return ""
+    return f" Attempt {last['attempt']} shows no fault up to iteration {last['to']}."
+
+
 def incident_sentence(incident: Incident, verdict: Verdict) -> str:
-    """Who, what, since when: ``Rank 3 (host n7) turns non-finite in loss since iteration 700.``"""
+    """Who, what, since when: ``Rank 3 (host n7) has a non-finite loss since iteration 700.``"""
     first = incident["first"]
     pattern, metric = str(incident["pattern"]), str(first.get("metric") or "")
     if pattern in _CURVE_WHAT:
         curve = clean(_METRIC_WORDS.get(metric, metric) or "curve")
-        return f"The {curve}{_of_whom(first, verdict)} {_CURVE_WHAT[pattern]} {since(first)}."
-    who, is_plural = subject(first, verdict)
-    return f"{who} {_what(pattern, metric, is_plural=is_plural)} {since(first)}."
+        what = _CURVE_WHAT[pattern] + (" and stays there" if _stayed(incident) else "")
+        return f"The {curve}{_of_whom(incident, verdict)} {what} {since(first, is_curve=True)}."
+    who, is_plural = subject(incident, verdict)
+    if pattern in _NONFINITE:
+        what = _nonfinite_what(incident, metric, pattern)
+    elif _is_shared_data(incident):
+        what = "{reads} the same data"
+    else:
+        what = _what(pattern, metric)
+    return f"{who} {_conjugated(what, first, is_plural=is_plural)} {since(first)}."
 
 
 def change_sentence(kind: str, incident: Incident, before: Incident | None, verdict: Verdict) -> str:
@@ -111,17 +143,20 @@ def _essence(incident: Incident) -> tuple[object, ...]:
     return incident["label"], incident["certainty"], first["ranks"], first["iteration"], first["metric"]
 
 
-def subject(first: Mapping[str, Any], verdict: Verdict) -> tuple[str, bool]:
+def subject(incident: Incident, verdict: Verdict) -> tuple[str, bool]:
     """The ranks at fault in words, and whether the verb takes the plural."""
+    first = incident["first"]
     ranks = [int(rank) for rank in first.get("ranks", [])]
     count = int(first.get("rank_count", len(ranks)) or 0)
+    # Of ranks that turned non-finite together each is bad, whoever began; of a difference only one side is.
+    is_tie = bool(first.get("tie")) and not _is_shared_data(incident)
     if not ranks:
         known = int(verdict["coverage"].get("ranks", 0) or 0)
         if first.get("scope") == "all" and known > 1:
-            if not (
-                first.get("tie") and str(first.get("metric", "")).partition("/")[0].endswith("_checksum")
-            ):
-                return f"All {known} ranks", True
+            if not is_tie or incident["pattern"] in _NONFINITE:
+                return (
+                    f"All {count} ranks that report it" if 1 < count < known else f"All {known} ranks"
+                ), True
             if known == 2:
                 return "One of the 2 ranks (they cannot be told apart)", False
             return f"Some of the {known} ranks (there is no majority)", True
@@ -130,9 +165,7 @@ def subject(first: Mapping[str, Any], verdict: Verdict) -> tuple[str, bool]:
         return f"Rank {ranks[0]}{_host(first, ranks[0])}", False
     listed = rank_words(ranks, count)
     return (
-        (f"One of ranks {listed} (they cannot be told apart)", False)
-        if first.get("tie")
-        else (f"Ranks {listed}", True)
+        (f"One of ranks {listed} (they cannot be told apart)", False) if is_tie else (f"Ranks {listed}", True)
     )
 
 
@@ -149,21 +182,25 @@ def rank_words(ranks: Sequence[int], count: int, limit: int = 6) -> str:
         else:
             spans.append((rank, rank))
     shown = spans[:limit]
-    words = [str(a) if a == b else f"{a}-{b}" for a, b in shown]
+    words = [
+        str(a) if a == b else f"{a} and {b}" if len(spans) == 1 and b == a + 1 else f"{a}-{b}"
+        for a, b in shown
+    ]
     hidden = max(count, len(ranks)) - sum(b - a + 1 for a, b in shown)
     if hidden > 0:
         words.append(f"{hidden} more")
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def since(first: Mapping[str, Any]) -> str:
+def since(first: Mapping[str, Any], *, is_curve: bool = False) -> str:
     """``since iteration 1200 (between 1190 and 1200)``, with the attempt where it is not the first."""
     interval = first.get("interval") or [None, None]
     low, high = interval[0], interval[1]
     attempt = f" of attempt {first['attempt']}" if first.get("attempt") else ""
     words = f"since iteration {first['iteration']}{attempt}"
     if low is None:
-        return f"{words} (it was never seen clean before)" if high is not None else words
+        never = "(or earlier)" if is_curve else "(it was never seen clean before)"
+        return f"{words} {never}" if high is not None else words
     return f"{words} (between {low} and {high})" if high is not None and high - low > 1 else words
 
 
@@ -177,21 +214,67 @@ def root_incident(verdict: Verdict) -> Incident | None:
     return None
 
 
-def _of_whom(first: Mapping[str, Any], verdict: Verdict) -> str:
+def _of_whom(incident: Incident, verdict: Verdict) -> str:
     """`` of rank 3``; nothing when the telemetry says nothing about ranks."""
-    who, _ = subject(first, verdict)
+    who, _ = subject(incident, verdict)
     return "" if who == "The run" else f" of {who[0].lower()}{who[1:]}"
 
 
-def _what(pattern: str, metric: str, *, is_plural: bool) -> str:
-    """The predicate of the sentence, its verbs in the number of the subject."""
-    words = _WHAT_OF_METRIC.get((pattern, metric.partition("/")[0])) or _WHAT.get(
-        pattern, "{is} faulty in {metric}"
-    )
-    words = words.replace("{metric}", clean(metric or "the reports").replace("{", "(").replace("}", ")"))
+def _what(pattern: str, metric: str) -> str:
+    """The predicate of the sentence, its verbs and pronouns in braces."""
+    base, _, scope = metric.partition("/")
+    words = _WHAT_OF_METRIC.get((pattern, base)) or _WHAT.get(pattern, "{is} faulty in {metric}")
+    name = _METRIC_WORDS.get(metric, metric or "the reports")
+    scope = f"{scope} " if scope and "{scope}" in words else ""
+    return words.replace("{metric}", _plain(name)).replace("{scope}", _plain(scope.replace("_", " ")))
+
+
+def _nonfinite_what(incident: Incident, metric: str, pattern: str) -> str:
+    """Whether the ranks have the value, or must have made that of others non-finite."""
+    first, evidence = incident["first"], incident.get("evidence") or [{}]
+    base = metric.partition("/")[0]
+    if base == "skipped":
+        return "{skips} step after step"
+    seen = set(evidence[0].get("ranks") or first.get("ranks", []))
+    has = not first.get("ranks") or (not first.get("tie") and seen.issuperset(first["ranks"]))
+    verb = "{has}" if has else "{makes}"
+    if base in _NONFINITE_WORDS:
+        what = _NONFINITE_WORDS[base]
+        what = f"{verb} non-finite {what}" if has else f"{verb} {what} non-finite"
+    else:
+        name = _plain(_METRIC_WORDS.get(metric, metric or "value"))
+        what = f"{verb} a non-finite {name}" if has else f"{verb} the {name} non-finite"
+    return f"{what} for a short while" if pattern == "short_nonfinite" else what
+
+
+def _conjugated(words: str, first: Mapping[str, Any], *, is_plural: bool) -> str:
+    """``words`` in the number of the subject."""
+    count = int(first.get("rank_count") or 0)  # a tie of two is between a rank and one other
+    for many in ("others", "other replicas"):
+        words = words.replace(f"{{{many}}}", many[:-1] if first.get("tie") and count == 2 else many)
     if is_plural:
-        return _VERB.sub(r"\1", words).replace("{it}", "they")
-    return words.replace("{it}", "it").replace("{", "").replace("}", "")
+        words = words.replace("{it}", "they").replace("{its}", "their").replace("{has}", "have")
+        return _VERB.sub(r"\1", words)
+    words = words.replace("{it}", "it").replace("{its}", "its")
+    return words.replace("{", "").replace("}", "")
+
+
+def _plain(text: str) -> str:
+    """A name from telemetry, which may hold braces, as part of a template."""
+    return clean(text).replace("{", "(").replace("}", ")") if text.strip() else text
+
+
+def _is_shared_data(incident: Incident) -> bool:
+    """Whether ranks must differ and do not, so that all of them are concerned."""
+    evidence = incident.get("evidence") or [{}]
+    return "distinct" in str((evidence[0].get("detail") or {}).get("relation", ""))
+
+
+def _stayed(incident: Incident) -> bool:
+    """Whether a jump was waited for and did not come back."""
+    evidence = incident.get("evidence") or [{}]
+    detail = evidence[0].get("detail") or {}
+    return incident["pattern"] == "sharp_degrade" and detail.get("confirmed_by") == "no recovery"
 
 
 def _judged_to(verdict: Verdict) -> str:
