@@ -22,6 +22,7 @@ from ingest.decode import DecodeConfig
 from ingest.kafka_config import KafkaSourceConfig
 
 from .errors import ConfigError
+from .history_config import HistoryConfig
 from .pipeline import PipelineConfig
 from .store import StoreConfig
 
@@ -74,6 +75,7 @@ class Settings:
     detectors: DetectorsConfig = field(default_factory=DetectorsConfig)
     worker: WorkerConfig = field(default_factory=WorkerConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
+    history: HistoryConfig = field(default_factory=HistoryConfig)
 
 
 def load_settings(

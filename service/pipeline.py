@@ -4,12 +4,15 @@
 
 A verdict never needs to wait for anything: it is what would be concluded if the input ended now, and
 the settled state it starts from is not touched by asking.
+
+Who wants the settled blocks themselves (telemetry history does) gives ``on_block``: it is called with each,
+once and in order, after it was judged; what is only pending is not shown. No verdict depends on it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,10 +76,16 @@ class Pipeline:
     """Any number of runs from record batches to verdicts."""
 
     def __init__(
-        self, config: PipelineConfig | None = None, detectors: DetectorsConfig | None = None
+        self,
+        config: PipelineConfig | None = None,
+        detectors: DetectorsConfig | None = None,
+        *,
+        on_block: Callable[[IterationBlock], None] | None = None,
     ) -> None:
+        """``on_block`` is shown every settled block once, in order."""
         self.config = config or PipelineConfig()
         self.detectors = detectors or DetectorsConfig()
+        self.on_block = on_block
         self._runs: dict[str, _Run] = {}
         self.rejected: Counter[str] = Counter()
         """What could not be attributed to a run, by field and rule."""
@@ -102,7 +111,11 @@ class Pipeline:
                 continue
             run.is_dirty = True
             run.records += len(rows)
-            run.take(run.aligner.push(batch, rows, events))
+            settled = run.aligner.push(batch, rows, events)
+            run.take(settled)
+            if self.on_block is not None:
+                for block in settled:
+                    self.on_block(block)
         for row, label, text in batch.labels:
             known = self._runs.get(batch.runs[int(batch.run_N[row])])
             if known is not None:

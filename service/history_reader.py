@@ -1,0 +1,154 @@
+"""The API's end of history: curves at any zoom, and the values of every rank around an incident.
+
+Reads beside the writer in another process: files may vanish at any time (joined, pruned), and are
+then looked up anew; one that cannot be read is left out and logged. Iterations are given as ``start``
+up to ``stop``, half-open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .history_access import read_again, read_file
+from .history_curve import Curve, read_curve
+from .history_matrix import Matrix, Part, read_matrix
+from .history_names import (
+    COARSE,
+    SUMMARY,
+    VALUES,
+    Segment,
+    attempt_folder,
+    attempts_in,
+    claims,
+    segments,
+    windows,
+)
+from .history_parquet import metadata_of, value_names
+
+MAX_CELLS = 1 << 23
+"""Cells of one matrix: 8 M, 70 MB. 800 iterations of 10 000 ranks."""
+_END = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenWindow:
+    """What is frozen for an incident: iterations ``first`` to ``last`` of an attempt."""
+
+    incident_id: str
+    run_id: str
+    attempt: int
+    first: int
+    last: int
+    is_complete: bool
+    """Whether all that was asked for had settled when it was written."""
+    numbers: Sequence[str]
+    checksums: Sequence[str]
+
+
+class HistoryReader:
+    """Reads what a `HistoryWriter` wrote into ``folder``; holds no state, so any thread may."""
+
+    def __init__(self, folder: Path, *, max_cells: int = MAX_CELLS) -> None:
+        self._folder, self._max_cells = folder, max_cells
+
+    def attempts(self, run_id: str) -> list[int]:
+        """The attempts of a run that have any history, ascending."""
+        return attempts_in(self._folder, run_id)
+
+    def metrics(self, run_id: str) -> list[str]:
+        """The metrics that have a curve, in any attempt, sorted."""
+
+        def read() -> list[str]:
+            files = [
+                one for at in self.attempts(run_id) for one in self._segments(run_id, at, SUMMARY, COARSE)
+            ]
+            named = [read_file(one.path, metadata_of) or {} for one in files]
+            return sorted({name for one in named for name in one.get("metrics", [])})
+
+        return read_again(read)
+
+    def checksum_metrics(self, run_id: str, attempt: int) -> list[str]:
+        """The checksums of which values of ranks are still held, sorted."""
+
+        def read() -> list[str]:
+            named = [read_file(one.path, value_names) for one in self._segments(run_id, attempt, VALUES)]
+            return sorted({name for one in named if one is not None for name in one.checksums})
+
+        return read_again(read)
+
+    def curve(
+        self,
+        run_id: str,
+        attempt: int,
+        metric: str,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        points: int = 1000,
+    ) -> Curve:
+        """A metric over its ranks in at most ``points`` rows; none if there is no history of it.
+
+        Raises:
+            ValueError: fewer than one point.
+        """
+        if points < 1:
+            raise ValueError(f"points must be >= 1, got {points}")
+        last = _END if stop is None else stop - 1
+
+        def read() -> Curve:
+            found = claims(self._segments(run_id, attempt, SUMMARY, COARSE))
+            return read_curve(found, metric, start, last, points)
+
+        return read_again(read)
+
+    def matrix(
+        self,
+        run_id: str,
+        attempt: int,
+        metric: str,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        ranks: Collection[int] | None = None,
+    ) -> Matrix | None:
+        """A metric of every rank (or of ``ranks``), as far as the flight recorder or a frozen window has it.
+
+        None if neither has any.
+        """
+        part = self._part(start, stop, ranks)
+
+        def read() -> Matrix | None:
+            frozen = [one for one in windows(self._folder) if (one.run_id, one.attempt) == (run_id, attempt)]
+            return read_matrix([*self._segments(run_id, attempt, VALUES), *frozen], metric, part)
+
+        return read_again(read)
+
+    def window(self, incident_id: str) -> FrozenWindow | None:
+        """What is frozen for an incident; None if nothing is."""
+
+        def read() -> FrozenWindow | None:
+            for one in windows(self._folder, incident_id):
+                names = read_file(one.path, value_names)
+                if names is not None:
+                    place = (one.run_id, one.attempt, one.first, one.last, one.is_complete)
+                    return FrozenWindow(one.incident_id, *place, names.numbers, names.checksums)
+            return None
+
+        return read_again(read)
+
+    def window_matrix(
+        self, incident_id: str, metric: str, *, ranks: Collection[int] | None = None
+    ) -> Matrix | None:
+        """A metric of every rank (or of ``ranks``) in the frozen window of an incident."""
+        part = self._part(0, None, ranks)
+        return read_again(lambda: read_matrix(windows(self._folder, incident_id)[:1], metric, part))
+
+    def _segments(self, run_id: str, attempt: int, *kinds: str) -> list[Segment]:
+        folder = attempt_folder(self._folder, run_id, attempt)
+        return segments(folder, *kinds) if folder else []
+
+    def _part(self, start: int, stop: int | None, ranks: Collection[int] | None) -> Part:
+        last = _END if stop is None else stop - 1
+        return Part(start=start, last=last, ranks=ranks, max_cells=self._max_cells)
