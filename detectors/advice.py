@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from .case import Case
 from .evidence import Certainty
 from .incident import Advice, Cause, CauseKind, LastGood, Scope
+from .linear_evidence import FAULT
 from .precedence import Family
 
 MIN_CONFIDENCE = 0.25
@@ -141,6 +142,9 @@ def _collect(case: Case) -> list[Advice]:
     """Which telemetry would tell more the next time; none where what there is has told all."""
     if case.family is Family.CURVE:
         return [Advice(action="collect_telemetry", target="param_checksum and canary_checksum on every rank")]
+    if FAULT in case.draft.root.detail:
+        target = "grad_sketch_in and grad_sketch_out of smaller buckets, and grad_checksum, on every rank"
+        return [Advice(action="collect_telemetry", target=target)]
     if case.family is Family.DIFFERENCE and not case.origin.metric.startswith("data_checksum"):
         return [Advice(action="collect_telemetry", target="repeat_checksum on every rank")]
     if case.family is Family.NONFINITE and not case.origin.is_reduce_in_clean:

@@ -15,6 +15,8 @@ from .device_record import Record, device_record, failed_again
 from .evidence import LABEL_OF
 from .facts import AttemptFacts
 from .incident import Cause, CauseKind
+from .linear_evidence import FAULT
+from .linear_stream import Fault
 from .precedence import Family
 
 LIKELY = 0.4
@@ -27,6 +29,9 @@ compute wrong in one interval are far rarer than something that both share."""
 ONE_RANK_LIMIT = 0.6
 """Highest confidence in hardware when one rank was first and its peers were clean, and nothing else
 speaks against the device: in 21 production warnings of the best published system 3 were false."""
+
+CONTRIBUTION_LIMIT = 0.3
+"""The same where what a rank contributed is not in the result: its gradient was seen, and is not at fault."""
 
 
 def rank_causes(case: Case) -> tuple[Cause, ...]:
@@ -77,6 +82,9 @@ def _hardware(case: Case) -> Judged:
     if is_shared:
         confidence = SEVERAL_RANKS_LIMIT
         because.append("several devices rarely fail at once")
+    if _is_contribution(case):
+        confidence = min(confidence, CONTRIBUTION_LIMIT)
+        because.append("what it computed may be right and lost on the way")
     if case.first.tie:
         confidence -= 0.15
     if case.family is Family.NONFINITE:
@@ -145,7 +153,16 @@ def _is_odd_since_start(case: Case) -> bool:
     return case.family is Family.DIFFERENCE and case.draft.root.last_clean is None
 
 
+def _is_contribution(case: Case) -> bool:
+    """Whether a rank is named for what it gave to a reduction, and not for what it got."""
+    return case.draft.root.detail.get(FAULT) in (Fault.CONTRIBUTION_MISSING, Fault.CONTRIBUTION_DOUBLED)
+
+
 def _collective(case: Case) -> Judged:
+    if FAULT in case.draft.root.detail and not case.names_ranks:
+        return (0.7, ["the same result came out on all ranks, and it is not the sum of what went in"])
+    if _is_contribution(case):
+        return (0.6, ["what one rank contributed did not enter the result once, as it must"])
     if case.family is Family.DIFFERENCE and case.origin.phase is Phase.REDUCE_OUT:
         return (0.4, [f"{case.origin.metric} must be equal behind the reduction and is not"])
     is_reduced = case.origin.is_reduce_in_clean and case.origin.phase is Phase.REDUCE_OUT
@@ -248,6 +265,8 @@ def _software(case: Case) -> Judged:
         return (0.5, ["all ranks at once, and each was seen finite before the reduction"])
     if case.family in (Family.NONFINITE, Family.DIFFERENCE) and case.names_ranks and _is_shared(case):
         return (0.4, ["several ranks at once: what they share, software or a link, is likelier"])
+    if _is_contribution(case):
+        return (0.35, ["a reduction that starts before the gradient is written would look the same"])
     if case.family is Family.DIFFERENCE and case.names_ranks:
         return (0.25, ["a stray write or a race would look the same"])
     if case.family is Family.NONFINITE and case.names_ranks:

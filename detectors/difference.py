@@ -19,6 +19,8 @@ from firstfault.mesh import Layout
 from .cause_graph import phase_of
 from .evidence import Evidence
 from .incident import MAX_LISTED_RANKS
+from .linear_evidence import FAULT
+from .linear_stream import Fault
 from .origin import Origin
 from .rank_groups import any_in_group, groups_of
 from .roles import Role
@@ -27,6 +29,13 @@ WIDENED = "suspects"
 """Key of the detail that tells that not only the odd ranks are named, but all that compute with them."""
 REPLICATED = ("param_checksum", "optim_checksum", "grad_checksum")
 """State of which there may be more replicas than two."""
+
+_REDUCTION_WHY: Mapping[str, str] = {
+    Fault.RESULT_DIFFERS: "it got another result of the reduction than the others",
+    Fault.CONTRIBUTION_MISSING: "exactly what it contributed is missing in the result",
+    Fault.CONTRIBUTION_DOUBLED: "exactly what it contributed is in the result twice",
+    Fault.SUM_DIFFERS: "it takes part in a reduction whose result is not the sum of what went in",
+}
 
 
 def join_twins(root: Evidence, members: Sequence[Evidence]) -> Evidence:
@@ -135,7 +144,9 @@ def _explain(origin: Origin, evidence: Evidence) -> Origin:
     count, accused = len(origin.ranks), _bad_ranks(evidence)
     is_shared_data = "distinct" in str(evidence.detail.get("relation", ""))
     is_vote_tie = evidence.is_tie and WIDENED not in evidence.detail
-    if evidence.metric.startswith("repeat_"):
+    if (reduction := evidence.detail.get(FAULT)) in _REDUCTION_WHY:
+        reason = f"{evidence.metric}: {_REDUCTION_WHY[str(reduction)]}"
+    elif evidence.metric.startswith("repeat_"):
         reason = f"{evidence.metric}: the same computation gave two results on this rank"
     elif is_shared_data:
         reason = f"{evidence.metric} is the same on {count} ranks that must read different data"
@@ -151,6 +162,8 @@ def _explain(origin: Origin, evidence: Evidence) -> Origin:
         note = (
             "one of them reads what belongs to another: the sampler's rank and seed on each would tell which"
         )
+    elif origin.is_tie and reduction == Fault.SUM_DIFFERS:
+        note = "every rank got the same wrong result: testing the collective pair by pair would tell whose link"
     elif origin.is_tie and is_vote_tie:
         note = f"one of {count} ranks: {_what_decides(evidence, count)} would tell which"
     elif origin.is_tie:

@@ -77,6 +77,24 @@ def layout_classes(contract: MetricContract, ranks_R: Ranks, layout: Layout) -> 
     return _looked_up(place, ranks_R)
 
 
+def summing_groups(contract: MetricContract, layout: Layout) -> list[Ranks]:
+    """The ranks whose values are summed up by one reduction, ascending, group by group.
+
+    >>> from firstfault.telemetry import contract_of
+    >>> places = {rank: divmod(rank, 2) for rank in range(4)}
+    >>> layout = Layout(axes=("dp", "tp"), coordinates=places)
+    >>> [group.tolist() for group in summing_groups(contract_of("grad_sketch_in"), layout)]
+    [[0, 2], [1, 3]]
+    """
+    summed = contract.axes(Relation.SUM)
+    if "dp" in summed:
+        summed |= SHARD_AXES | REPLICA_AXES
+    ranks_L, class_L = _PLACES.of(layout, summed & frozenset(layout.axes), False)
+    order = np.argsort(class_L, kind="stable")
+    starts = np.flatnonzero(np.diff(class_L[order])) + 1
+    return [part.astype(np.int32) for part in np.split(ranks_L[order], starts) if len(part)]
+
+
 def needs_device(contract: MetricContract) -> bool:
     """Whether values are equal only on the same device model: a computation, not replicated state."""
     return contract.name.startswith("canary_")

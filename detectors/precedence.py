@@ -114,13 +114,13 @@ def family(evidence: Evidence) -> Family:
     return FAMILY_OF[evidence.pattern]
 
 
-def position(evidence: Evidence) -> tuple[int, int, int, int, str, str, str]:
+def position(evidence: Evidence) -> tuple[int, int, int, int, bool, str, str, str]:
     """The order in which evidence of one attempt is fused: total, so that arrival has no say."""
     kinds = list(Family)
     phase = phase_of(evidence.metric, declared=evidence.phase)
     order = kinds.index(family(evidence))
     return (
-        evidence.first_bad, evidence.microbatch, int(phase), order,
+        evidence.first_bad, evidence.microbatch, int(phase), order, _is_derived(evidence),
         evidence.detector, evidence.metric, evidence.key,
     )  # fmt: skip
 
@@ -146,6 +146,11 @@ def outcome(earlier: Evidence, later: Evidence) -> Outcome:
             return Outcome.FOLLOWS if _growing_points(earlier, later) >= GROWING_POINTS else Outcome.LEADS
         case _:
             return ruled
+
+
+def _is_derived(evidence: Evidence) -> bool:
+    """Whether the value is computed from the reduced gradient, which a sketch is taken of at once."""
+    return not evidence.metric.startswith("grad_sketch_")
 
 
 def _latest_onset(evidence: Evidence) -> int:

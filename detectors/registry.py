@@ -1,7 +1,7 @@
 """Which detectors judge an attempt, one line each, in the order in which findings are listed.
 
 A new detector is one file, one line here and one line in ``tests/registry.py``. Peer outlier,
-linear checksum, reference, stall and joint detectors take their place below the ones that are here.
+stall and joint detectors take their place below the ones that are here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from .base import Detector
 from .checksum_vote import ChecksumVote
 from .curve_drift import CurveDrift, CurveDriftConfig
 from .explosion import Explosion, ExplosionConfig
+from .linear_checksum import LinearChecksum
 from .loss_scale import LossScaleConfig
 from .nonfinite import Nonfinite
 from .repeat import Repeat
@@ -48,5 +49,6 @@ def make_detectors(config: DetectorsConfig | None = None) -> list[Detector]:
         ChecksumVote(),
         Agreement(),
         Repeat(),
+        LinearChecksum(),
         CurveDrift(config.curve_drift),
     ]

@@ -117,6 +117,7 @@ def _everywhere(relation: Relation) -> Mapping[str, Relation]:
 
 _DP_NOISE: Mapping[str, Relation] = {"dp": Relation.NOISE}
 _REPLICATED: Mapping[str, Relation] = {"dp": Relation.EQUAL, "cp": Relation.EQUAL, "ep": Relation.EQUAL}
+_SUMMED: Mapping[str, Relation] = {"dp": Relation.SUM, "cp": Relation.SUM, "ep": Relation.SUM}
 _CONTRACTS: Mapping[str, tuple[Kind, Phase, Mapping[str, Relation]]] = {
     "loss": (Kind.CURVE, Phase.FORWARD, {"dp": Relation.NOISE, **_MODEL_AXES_EQUAL}),
     "local_grad_norm": (Kind.CURVE, Phase.REDUCE_IN, _DP_NOISE),
@@ -145,8 +146,8 @@ _CONTRACTS: Mapping[str, tuple[Kind, Phase, Mapping[str, Relation]]] = {
     "nonfinite_reduced": (Kind.NONFINITE_COUNT, Phase.REDUCE_OUT, {}),
     "nonfinite_param": (Kind.NONFINITE_COUNT, Phase.STATE, {}),
     "nonfinite_send": (Kind.NONFINITE_COUNT, Phase.FORWARD, {}),
-    "grad_sketch_in": (Kind.SKETCH, Phase.REDUCE_IN, {}),
-    "grad_sketch_out": (Kind.SKETCH, Phase.REDUCE_OUT, {}),
+    "grad_sketch_in": (Kind.SKETCH, Phase.REDUCE_IN, _SUMMED),
+    "grad_sketch_out": (Kind.SKETCH, Phase.REDUCE_OUT, _SUMMED),
     "skipped": (Kind.CONTEXT, Phase.OPTIMIZER, {}),
     "tokens": (Kind.CONTEXT, Phase.DATA, {}),
     "step_time_s": (Kind.CONTEXT, Phase.STATE, {}),
@@ -174,6 +175,8 @@ def contract_of(metric: str) -> MetricContract:
         kind, phase, relations = _CONTRACTS[base]
         if scope.split("/")[0] in _SCOPED and kind is Kind.CHECKSUM:
             relations = _SCOPED[scope.split("/")[0]]
+        if kind is Kind.SKETCH and scope.split("/")[0] == "expert":
+            relations = {"dp": Relation.SUM, "cp": Relation.SUM}
         return MetricContract(name=metric, kind=kind, phase=phase, relations=relations)
     if is_checksum(metric):
         return MetricContract(name=metric, kind=Kind.SUPPORTING, phase=Phase.STATE, is_built_in=False)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .ink import clean
+from .reduction_words import reduction_of, reduction_subject, reduction_what
 
 # Any: the verdict's JSON, whose shape detectors/verdict.schema.json fixes.
 Verdict = Mapping[str, Any]
@@ -116,6 +117,8 @@ def incident_sentence(incident: Incident, verdict: Verdict) -> str:
     who, is_plural = subject(incident, verdict)
     if pattern in _NONFINITE:
         what = _nonfinite_what(incident, metric, pattern)
+    elif reduction_of(incident):
+        what = reduction_what(incident)
     elif _is_shared_data(incident):
         what = "{reads} the same data"
     else:
@@ -145,6 +148,8 @@ def _essence(incident: Incident) -> tuple[object, ...]:
 
 def subject(incident: Incident, verdict: Verdict) -> tuple[str, bool]:
     """The ranks at fault in words, and whether the verb takes the plural."""
+    if named := reduction_subject(incident):
+        return named, False
     first = incident["first"]
     ranks = [int(rank) for rank in first.get("ranks", [])]
     count = int(first.get("rank_count", len(ranks)) or 0)

@@ -17,6 +17,7 @@ from detectors.base import Detector
 from detectors.checksum_vote import ChecksumVote
 from detectors.curve_drift import CurveDrift
 from detectors.explosion import Explosion
+from detectors.linear_checksum import LinearChecksum
 from detectors.nonfinite import Nonfinite
 from detectors.repeat import Repeat
 from firstfault.telemetry import UNNAMED_RANK
@@ -90,6 +91,19 @@ def _job(
     return block(metrics)
 
 
+def _reducing(*, healthy: bool, iterations: int = 300) -> IterationBlock:
+    """Sketches of eight ranks and of their mean; from the onset on one rank gets another result."""
+    rng = np.random.default_rng(23)
+    in_TR = rng.normal(0.0, 1.0, (iterations, RANKS))
+    out_TR = np.repeat(in_TR.mean(axis=1, keepdims=True), RANKS, axis=1)
+    out_TR *= 1 + rng.normal(0.0, 1e-7, (iterations, 1))
+    if not healthy:
+        out_TR[157:, BAD_RANK] *= 1.01
+    return block(
+        {"grad_sketch_in": in_TR.round(9), "grad_sketch_out": out_TR, "skipped": np.zeros(in_TR.shape)}
+    )
+
+
 def _exploding(*, healthy: bool) -> IterationBlock:
     scenario = make_scenario("e_fast", 0)
     return block(dict(scenario.twin if healthy else scenario.columns), ranks=[UNNAMED_RANK])
@@ -142,6 +156,13 @@ CASES: tuple[Case, ...] = (
         make=Repeat,
         healthy=_job(),
         faulty=_job("repeat_checksum/canary", 157, lambda sums_T: sums_T + 1),
+        onset=157,
+        ranks=(BAD_RANK,),
+    ),
+    Case(
+        make=LinearChecksum,
+        healthy=_reducing(healthy=True),
+        faulty=_reducing(healthy=False),
         onset=157,
         ranks=(BAD_RANK,),
     ),

@@ -1,0 +1,246 @@
+"""The reductions of one bucket in one group of ranks, check by check: which are wrong, and whose.
+
+Axes: N members of the group, ascending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from ingest.blocks import Ranks
+
+from .base import State
+from .linear_fit import FLOOR, LEARNED_CHECKS, Collective, Fit, Given, Sums, learn
+
+FAR = 8.0
+"""Times the tolerance (128 standard deviations of the learned noise) at which one check is enough to
+confirm; with Student's t of 4 degrees of freedom that is one healthy check in 3e7."""
+CONFIRMING_CHECKS = 2
+"""Wrong checks of one episode that confirm it: of independent noise that reaches the tolerance once in
+9000 checks (see `SIGMAS`) two within eight come once in ten million."""
+CLOSING_CHECKS = 8
+"""Right checks in a row that end an episode."""
+MAX_EPISODES = 16
+"""Episodes told of per bucket and group; the last one takes in what comes after."""
+MAX_LATER = 64
+"""Ranks told of that turn bad later in an episode."""
+_LEVEL_GAIN = 1 / 16
+"""Weight of a check in the usual scale: a sketch is small by chance now and then, its noise is not."""
+_ALONE = 4.0
+"""Times the tolerance that a contribution must count for, so that its absence can be told from noise."""
+
+
+class Fault(StrEnum):
+    """What is wrong with a reduction."""
+
+    RESULT_DIFFERS = "result_differs"
+    """Some ranks got another result than the others, or than the sum."""
+    CONTRIBUTION_MISSING = "contribution_missing"
+    CONTRIBUTION_DOUBLED = "contribution_doubled"
+    SUM_DIFFERS = "sum_differs"
+    """The result is the same everywhere and no sum of what went in: nobody can be named."""
+
+
+@dataclass(slots=True)
+class Episode:
+    """Checks that went wrong one after the other. ``told`` counts what was said of it."""
+
+    ordinal: int
+    iteration: int
+    microbatch: int
+    last_clean: int | None
+    fault: str
+    columns: list[int]
+    """The members at fault, as places in the group; all of them where nobody can be named."""
+    statistic: float
+    threshold: float
+    expected: float
+    got: float
+    is_confirmed: bool
+    wrong_checks: int = 1
+    last_bad: int = 0
+    later: list[list[int]] = field(default_factory=list)
+    """(iteration, place) of members that turned bad afterwards."""
+    is_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    """What one wrong check shows."""
+
+    fault: Fault
+    columns: list[int]
+    statistic: float
+    threshold: float
+    got: float
+
+
+@dataclass(slots=True)
+class LinearStream:
+    """Learns the relation of a reduction, then holds every check against it."""
+
+    ranks_N: Ranks
+    learned: list[Sums] = field(default_factory=list)
+    fit: Fit | None = None
+    is_unfit: bool = False
+    """Whether the last checks that were learned from showed no relation."""
+    level: float = 0.0
+    """The usual scale: an exponentially weighted mean over the right checks."""
+    last_clean: int | None = None
+    clean_in_a_row: int = 0
+    checked: int = 0
+    episodes: list[Episode] = field(default_factory=list)
+
+    def feed(
+        self, iteration: int, microbatch: int, in_N: Sequence[float], out_N: Sequence[float], given: Given
+    ) -> Iterator[Episode]:
+        """Take one check of finite sketches of all members; gives each episode of which there is news."""
+        sums = Sums.of(iteration, in_N, out_N)
+        if self.fit is None:
+            self._learn(sums, given)
+            return
+        scale = max(self.fit.scale(sums), self.level)
+        if scale == 0.0:  # a bucket of zeros: nothing was reduced
+            return
+        self.checked += 1
+        found = _judge(self.fit, sums, scale, in_N, out_N)
+        if found is None:
+            self.level += _LEVEL_GAIN * (self.fit.scale(sums) - self.level)
+            self.last_clean = iteration
+            self.clean_in_a_row += 1
+            yield from self._close()
+        else:
+            yield from self._take(found, iteration, microbatch, self.fit.factor * sums.sum_in)
+            self.clean_in_a_row = 0
+
+    def snapshot(self) -> State:
+        """The whole state as plain data."""
+        return {
+            "ranks": self.ranks_N.copy(),
+            "learned": [asdict(one) for one in self.learned],
+            "fit": None if self.fit is None else self.fit.to_plain(),
+            "episodes": [asdict(one) for one in self.episodes],
+            **{name: getattr(self, name) for name in _PLAIN},
+        }
+
+    @classmethod
+    def restored(cls, state: State) -> LinearStream:
+        """The stream that gave ``state``."""
+        plain: dict[str, Any] = {name: state[name] for name in _PLAIN}
+        return cls(
+            ranks_N=np.array(state["ranks"], np.int32),
+            learned=[Sums(**one) for one in state["learned"]],
+            fit=None if state["fit"] is None else Fit.from_plain(state["fit"]),
+            episodes=[
+                Episode(**{**one, "later": [list(p) for p in one["later"]]}) for one in state["episodes"]
+            ],
+            **plain,
+        )
+
+    def _learn(self, sums: Sums, given: Given) -> None:
+        self.learned.append(sums)
+        if len(self.learned) < LEARNED_CHECKS:
+            return
+        self.fit = learn(self.learned, len(self.ranks_N), given)
+        self.is_unfit = self.fit is None
+        for one in self.learned if self.fit is not None else ():
+            assert self.fit is not None
+            scale = self.fit.scale(one)
+            if scale > 0.0 and abs(self.fit.residual(one)) <= self.fit.tolerance * scale:
+                self.last_clean = one.iteration
+                self.level += (self.fit.scale(one) - self.level) * (_LEVEL_GAIN if self.level else 1.0)
+        self.learned = []
+
+    def _take(self, found: _Finding, iteration: int, microbatch: int, expected: float) -> Iterator[Episode]:
+        current = self.episodes[-1] if self.episodes else None
+        is_full = len(self.episodes) >= MAX_EPISODES
+        if current is None or (current.is_over and not is_full):
+            current = Episode(
+                ordinal=len(self.episodes),
+                iteration=iteration,
+                microbatch=microbatch,
+                last_clean=None if self.last_clean is None else min(self.last_clean, iteration - 1),
+                fault=found.fault.value,
+                columns=found.columns,
+                statistic=found.statistic,
+                threshold=found.threshold,
+                expected=expected,
+                got=found.got,
+                is_confirmed=_is_far(found),
+                last_bad=iteration,
+            )
+            self.episodes.append(current)
+            yield current
+            return
+        current.wrong_checks += 1
+        current.last_bad = iteration
+        is_new = self._widen(current, found, iteration)
+        if not current.is_confirmed or is_new:
+            is_enough = current.wrong_checks >= CONFIRMING_CHECKS and not current.is_over
+            current.is_confirmed = current.is_confirmed or is_enough or _is_far(found)
+            yield current
+
+    def _widen(self, current: Episode, found: _Finding, iteration: int) -> bool:
+        """Note members that turned bad later; whether there are any."""
+        if current.fault == Fault.SUM_DIFFERS or found.fault is Fault.SUM_DIFFERS or current.is_over:
+            return False
+        known = {*current.columns, *(place for _, place in current.later)}
+        fresh = [place for place in found.columns if place not in known][: MAX_LATER - len(current.later)]
+        current.later += [[iteration, place] for place in fresh]
+        return bool(fresh)
+
+    def _close(self) -> Iterator[Episode]:
+        current = self.episodes[-1] if self.episodes else None
+        if current is not None and not current.is_over and self.clean_in_a_row >= CLOSING_CHECKS:
+            current.is_over = True
+            yield current
+
+
+_PLAIN = ("is_unfit", "level", "last_clean", "clean_in_a_row", "checked")
+
+
+def _is_far(found: _Finding) -> bool:
+    return found.statistic > FAR * max(found.threshold, FLOOR)
+
+
+def _judge(
+    fit: Fit, sums: Sums, scale: float, in_N: Sequence[float], out_N: Sequence[float]
+) -> _Finding | None:
+    """What is wrong with a check, None where nothing is."""
+    expected = fit.factor * sums.sum_in
+    off = abs(fit.residual(sums)) / scale
+    is_sum_right = off <= fit.tolerance
+    if fit.collective is Collective.ALL_REDUCE:
+        found = _odd_results(fit, sums, scale, out_N, is_sum_right=is_sum_right)
+        if found is not None:
+            return found
+    if is_sum_right:
+        return None
+    gap = expected - fit.result(sums)  # + factor × the contribution of whoever is missing
+    for fault, sign in ((Fault.CONTRIBUTION_MISSING, 1.0), (Fault.CONTRIBUTION_DOUBLED, -1.0)):
+        parts = [sign * fit.factor * one for one in in_N]
+        fitting = [at for at, part in enumerate(parts) if abs(gap - part) <= fit.tolerance * scale]
+        if len(fitting) == 1 and abs(parts[fitting[0]]) > _ALONE * fit.tolerance * scale:
+            return _Finding(fault, fitting, off, fit.tolerance, fit.result(sums))
+    return _Finding(Fault.SUM_DIFFERS, list(range(len(in_N))), off, fit.tolerance, fit.result(sums))
+
+
+def _odd_results(
+    fit: Fit, sums: Sums, scale: float, out_N: Sequence[float], *, is_sum_right: bool
+) -> _Finding | None:
+    """The members whose result of an all-reduce is not that of the others, or not the sum."""
+    right = sums.middle_out
+    tolerance = fit.agreement
+    if not is_sum_right:
+        right, tolerance = fit.factor * sums.sum_in, fit.tolerance
+    distance = [abs(out - right) / scale for out in out_N]
+    odd = [at for at, each in enumerate(distance) if each > tolerance]
+    if not odd or len(odd) == len(out_N):
+        return None
+    worst = max(odd, key=lambda at: distance[at])
+    return _Finding(Fault.RESULT_DIFFERS, odd, distance[worst], tolerance, out_N[worst])
