@@ -108,7 +108,9 @@ def _blind_to(facts: AttemptFacts) -> list[str]:
         if not has_checksum and not _declares_checksum(contracts, Phase.OPTIMIZER, Phase.STATE):
             blind.append("replicas that differ: no checksums")
         if not bases >= {"grad_sketch_in", "grad_sketch_out"}:
-            blind.append("a reduction that goes wrong alike on all ranks: no grad_sketch_in and grad_sketch_out")
+            blind.append(
+                "a reduction that goes wrong alike on all ranks: no grad_sketch_in and grad_sketch_out"
+            )
         if not any(_is_before_reduction(contract, roles) for contract in contracts):
             blind.append("which rank was first: no metric is taken before the reduction")
     # explosion and drift watch curves by their built-in names, whatever else is declared

@@ -163,7 +163,9 @@ def _explain(origin: Origin, evidence: Evidence) -> Origin:
             "one of them reads what belongs to another: the sampler's rank and seed on each would tell which"
         )
     elif origin.is_tie and reduction == Fault.SUM_DIFFERS:
-        note = "every rank got the same wrong result: testing the collective pair by pair would tell whose link"
+        note = (
+            "every rank got the same wrong result: testing the collective pair by pair would tell whose link"
+        )
     elif origin.is_tie and is_vote_tie:
         note = f"one of {count} ranks: {_what_decides(evidence, count)} would tell which"
     elif origin.is_tie:

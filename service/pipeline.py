@@ -30,7 +30,7 @@ from ingest.blocks import Ints, IterationBlock, RecordBatch
 from .curves import CurveFold, CurvePoint
 from .snapshot import from_bytes, to_bytes
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 """Raised when what a checkpoint holds changes its meaning."""
 
 

@@ -228,3 +228,30 @@ def test_wrapping_loses_no_word_and_keeps_the_width(text: str, width: int) -> No
 
 def test_cutting_says_that_something_is_gone() -> None:
     assert cut("abcdefgh", 5) == "abc.."
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("result_differs", "Rank 3 (host node-07) gets another reduced gradient of bucket 7 than the others"),
+        ("contribution_missing", "counts for nothing in the reduced gradient of bucket 7 since"),
+        ("contribution_doubled", "counts twice in the reduced gradient of bucket 7 since"),
+    ],
+)
+def test_a_wrong_reduction_is_told_by_what_is_wrong_with_it(fault: str, said: str) -> None:
+    evidence = [{"ranks": [3], "detail": {"reduction": fault}}]
+    incident = an_incident(
+        pattern="collective_mismatch", first={"metric": "grad_sketch_out/7"}, evidence=evidence
+    )
+    assert said in headline(a_verdict("r", incident))
+
+
+def test_a_reduction_that_is_wrong_for_everybody_is_itself_the_subject() -> None:
+    first = {"ranks": [], "rank_count": 8, "scope": "all", "tie": True, "metric": "grad_sketch_out"}
+    incident = an_incident(
+        pattern="collective_mismatch", first=first, evidence=[{"detail": {"reduction": "sum_differs"}}]
+    )
+    assert (
+        "The reduction over 8 ranks gives another gradient than the sum of what goes in since iteration 1200"
+        in headline(a_verdict("r", incident))
+    )

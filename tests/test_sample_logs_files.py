@@ -62,7 +62,7 @@ class Log:
         return None
 
 
-@cache  # eleven small logs, each read by several tests
+@cache  # small logs, each read by several tests
 def log_of(name: str) -> Log:
     truth = next(entry for entry in MANIFEST if entry["name"] == name)
     rows: dict[tuple[int, int], list[Record]] = defaultdict(list)
@@ -156,6 +156,8 @@ def test_the_first_non_finite_loss_is_on_the_stated_rank_at_the_stated_iteration
         ("drift_optimizer", "param_checksum", 20),
         ("drift_compute", "canary_checksum", 25),
         ("drift_compute", "canary_loss", 25),
+        ("reduce_wrong", "grad_sketch_out", 1),
+        ("reduce_wrong", "grad_norm", 1),
     ],
 )
 def test_the_stated_rank_differs_from_the_first_check_after_the_fault(
@@ -176,12 +178,35 @@ def test_a_wrong_computation_is_seen_by_the_canary_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in NAMES if not name.startswith("drift")], ids=lambda name: str(name)
+    "name",
+    [name for name in NAMES if not name.startswith(("drift", "reduce_wrong"))],
+    ids=lambda name: str(name),
 )
 def test_replicas_agree_where_no_replica_is_at_fault(name: str) -> None:
     log = log_of(name)
     for metric in ("param_checksum", "optim_checksum", "canary_checksum"):
         assert log.first_odd(metric) is None
+
+
+@pytest.mark.parametrize("name", ["reduce_clean", "reduce_wrong", "reduce_dropped"])
+def test_the_mean_of_what_goes_in_comes_out_but_for_the_fault(name: str) -> None:
+    log = log_of(name)
+    at, (lost, *_) = log.truth.get("iteration", -1), log.truth["ranks"] or [None]
+    lasts = SCENARIOS[name].lasts_iterations or 1
+    for attempt, iteration in log.rows:
+        sent, got = (log.row(iteration, metric, attempt) for metric in ("grad_sketch_in", "grad_sketch_out"))
+        is_struck = at <= iteration < at + lasts
+        others = [
+            value
+            for rank, value in enumerate(sent)
+            if not (is_struck and name == "reduce_dropped" and rank == lost)
+        ]
+        if not all(map(math.isfinite, sent)):
+            assert all(log.row(iteration, "skipped", attempt))
+            continue
+        mean = math.fsum(others) / len(sent)
+        wrong = [rank for rank, value in enumerate(got) if abs(value - mean) > 1e-6 * max(map(abs, sent))]
+        assert wrong == ([lost] if is_struck and name == "reduce_wrong" else [])
 
 
 @pytest.mark.parametrize("name", ["explosion", "explosion_late"])

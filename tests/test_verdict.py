@@ -210,6 +210,10 @@ def test_what_was_rejected_is_counted_with_reasons() -> None:
             {"metrics": ("grad_norm", "param_checksum")},
             "which rank was first: no metric is taken before the reduction",
         ),
+        (
+            {"metrics": ("grad_sketch_in", "loss")},
+            "a reduction that goes wrong alike on all ranks: no grad_sketch_in and grad_sketch_out",
+        ),
         ({"ranks": (0,)}, "which rank was first, and replicas that differ: one rank reports"),
         ({"metrics": ("param_checksum",)}, "explosion and drift of the curves: no loss and no gradient norm"),
         ({"layout": mesh(("dp", 8), sharding="zero1")}, "a corrupted optimizer shard: under zero1"),
@@ -222,7 +226,8 @@ def test_coverage_says_what_the_telemetry_cannot_show(facts: dict[str, Any], sen
 
 
 def test_full_telemetry_of_plain_replicas_is_blind_to_nothing_listed() -> None:
-    metrics = ("canary_checksum", "grad_norm", "local_grad_norm", "loss", "param_checksum")
+    sketches = ("grad_sketch_in", "grad_sketch_out")
+    metrics = ("canary_checksum", "grad_norm", *sketches, "local_grad_norm", "loss", "param_checksum")
     assert verdict(metrics=metrics).coverage.blind_to == ()
 
 

@@ -50,6 +50,19 @@ class Faults:
         is_scaled = self._is(FaultKind.SCALED_MATMUL) and self._plan.is_struck(iteration, self._rank)
         return value * self._plan.scenario.magnitude if is_scaled and site == "layer1.mlp" else value
 
+    def on_contribution(self, iteration: int, grad_P: torch.Tensor) -> torch.Tensor:
+        """The local gradient as it enters the reduction."""
+        is_lost = self._is(FaultKind.DROPPED_GRADIENT) and self._plan.is_struck(iteration, self._rank)
+        return torch.zeros_like(grad_P) if is_lost else grad_P
+
+    def on_result(self, iteration: int, reduced_P: torch.Tensor) -> torch.Tensor:
+        """The reduced gradient as this rank gets it."""
+        if not (self._is(FaultKind.REDUCED_FLIP) and self._strikes_now(iteration)):
+            return reduced_P
+        changed_P = reduced_P.clone()
+        _flip(changed_P, int(changed_P.abs().argmax()), _MODEST_EXPONENT_BIT)
+        return changed_P
+
     def before_update(self, iteration: int, moment: torch.Tensor) -> None:
         """The flat first moment, just before the optimizer reads it."""
         if self._is(FaultKind.OPTIMIZER_FLIP) and self._strikes_now(iteration):

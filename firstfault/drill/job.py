@@ -23,6 +23,7 @@ _PACE_S = 0.35
 _RESTART_S = 240.0
 """Time a launcher takes to notice a dead job and to start it again."""
 RANKS_PER_HOST = 4
+_SKETCHES = ("grad_sketch_in", "grad_sketch_out")
 _LABELS_EVERY = 50
 """Iterations between reports of host and device: they rarely change."""
 
@@ -185,6 +186,7 @@ def _run_start(plan: Plan, attempt: int, first: int) -> dict[str, object]:
             "canary_checksum": cadence.canary,
             "canary_loss": cadence.canary,
             "repeat_checksum/canary": cadence.canary,
+            **(dict.fromkeys(_SKETCHES, cadence.grad_sketch) if cadence.grad_sketch else {}),
         },
         "deterministic": True,
         "software": f"torch {torch.__version__.partition('+')[0]}",

@@ -19,6 +19,7 @@ from .corpus import Batch, Corpus
 from .faults import Faults
 from .model import FlatModel, ModelConfig
 from .scenarios import Plan
+from .sketch import gradient_sketch
 from .training import Training
 
 Metrics = dict[str, Value]
@@ -103,11 +104,14 @@ class Replica:
             "nonfinite_grad": _nonfinite(grad_P),
             "tokens": self.config.samples * self.config.length,
         }
-        return grad_P, metrics
+        metrics |= self._sketch(iteration, "grad_sketch_in", grad_P)
+        return self.faults.on_contribution(iteration, grad_P), metrics
 
     def update(self, iteration: int, reduced_P: torch.Tensor) -> Metrics:
         """Clip the reduced gradient, step the optimizer, look at the state: what was seen."""
         training = self.plan.scenario.training
+        reduced_P = self.faults.on_result(iteration, reduced_P)
+        sketch = self._sketch(iteration, "grad_sketch_out", reduced_P)
         lr = self.lr(iteration)
         grad_P = reduced_P if self.scale is None else reduced_P / self.scale.value
         norm = _norm(grad_P)
@@ -121,7 +125,7 @@ class Replica:
                 grad_P = grad_P * (training.clip_norm / norm)
             self._step(iteration, grad_P, lr)
         self.faults.after_update(iteration, self.model.flat)
-        return metrics | self._state(iteration)
+        return metrics | sketch | self._state(iteration)
 
     def lr(self, iteration: int) -> float:
         """Linear warm-up, then a cosine to a share of the peak; times what a fault makes of it."""
@@ -164,6 +168,12 @@ class Replica:
         if state and iteration % cadence.optim_checksum == 0:
             metrics["optim_checksum"] = tensor_checksum(torch.cat([state["exp_avg"], state["exp_avg_sq"]]))
         return metrics
+
+    def _sketch(self, iteration: int, name: str, grad_P: torch.Tensor) -> Metrics:
+        cadence = self.plan.scenario.cadence.grad_sketch
+        if not cadence or iteration % cadence:
+            return {}
+        return {name: _digits(gradient_sketch(grad_P), 9)}
 
     def _canary(self, iteration: int) -> Metrics:
         """Forward and backward of the fixed batch, twice; its gradient is hashed and thrown away."""

@@ -35,6 +35,10 @@ class FaultKind(StrEnum):
     """One exponent bit of one first moment of one replica flips just before the update."""
     SCALED_MATMUL = "scaled_matmul"
     """One rank's matmul gives results that are a few percent off, from one iteration on."""
+    REDUCED_FLIP = "reduced_flip"
+    """One exponent bit of one rank's copy of the reduced gradient flips."""
+    DROPPED_GRADIENT = "dropped_gradient"
+    """What one rank computed does not enter the reduction, for some iterations."""
     CRASH = "crash"
     """The job dies and is launched again from its last checkpoint."""
 
@@ -161,6 +165,7 @@ def _strike(scenario: Scenario, iterations: int, rng: random.Random) -> int | No
 # at any learning rate ends on a plateau, not in an explosion.
 _UNBOUNDED = Training(clip_norm=None, is_normalised=False, weight_decay=0.0)
 _UNBOUNDED_FROM_START = replace(_UNBOUNDED, warmup_iterations=20, final_lr_share=1.0)
+_SKETCHED = Cadence(param_checksum=20, optim_checksum=20, canary=50, grad_sketch=1)
 _ALL = (
     Scenario(
         name="healthy",
@@ -274,6 +279,39 @@ _ALL = (
         seed=115,
         iterations=700,
         fault=FaultKind.CRASH,
+    ),
+    Scenario(
+        name="reduce_clean",
+        summary="linear checksums of the gradients in half precision: skipped iterations are no fault",
+        label="healthy",
+        seed=127,
+        iterations=600,
+        annotation="loss_scale_skip",
+        training=Training(is_fp16=True),
+        cadence=_SKETCHED,
+    ),
+    Scenario(
+        name="reduce_wrong",
+        summary="a bit flips in the reduced gradient that one rank gets: its replica differs from then on",
+        label="silent_drift",
+        seed=131,
+        iterations=600,
+        fault=FaultKind.REDUCED_FLIP,
+        is_of_one_rank=True,
+        phase="reduce_out",
+        cadence=_SKETCHED,
+    ),
+    Scenario(
+        name="reduce_dropped",
+        summary="the reduction loses the gradient of one rank: all replicas stay equal and are wrong alike",
+        label="silent_drift",
+        seed=139,
+        iterations=600,
+        fault=FaultKind.DROPPED_GRADIENT,
+        is_of_one_rank=True,
+        phase="reduce_out",
+        lasts_iterations=60,
+        cadence=_SKETCHED,
     ),
 )
 SCENARIOS: Mapping[str, Scenario] = {scenario.name: scenario for scenario in _ALL}

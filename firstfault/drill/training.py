@@ -36,3 +36,5 @@ class Cadence:
     optim_checksum: int = 10
     canary: int = 25
     checkpoint: int = 100
+    grad_sketch: int = 0
+    """Linear checksums of the gradient before and behind its reduction; 0 leaves them out."""
