@@ -2,7 +2,9 @@
 
     IngestError
     ├── UnreadableInput     a path, file or stream that cannot be read at all
-    └── SourceUnavailable   a broker that does not answer; retriable
+    ├── SourceUnavailable   a broker that does not answer; retriable
+    ├── SpoolUnusable       the spool is damaged, foreign, or of a newer release
+    └── SpoolFull           the spool takes nothing at the moment; retriable
 
 Bad *data* is never an exception: it is a `Rejected` value, counted and kept.
 """
@@ -22,5 +24,15 @@ class UnreadableInput(IngestError):
 
 class SourceUnavailable(IngestError):
     """The source does not answer at the moment."""
+
+    retriable = True
+
+
+class SpoolUnusable(IngestError):
+    """The spool is damaged, of another program or a newer release, or cannot be written: names the file."""
+
+
+class SpoolFull(IngestError):
+    """The spool takes nothing at the moment: it or the disk is full, or another process holds its lock."""
 
     retriable = True
