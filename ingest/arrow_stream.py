@@ -206,6 +206,17 @@ def _check_width(schema: pa.Schema, config: DecodeConfig) -> None:
         name.encode()
 
 
+def rows_of_part(part: pa.RecordBatch, defaults: Defaults, source: str, first_row: int) -> RecordBatch:
+    """The records of a validated part, its rows placed by their numbers from ``first_row`` on."""
+    try:
+        return batch_from_columns(part, defaults, RowsOfFile(source, first_row))
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        builder = BatchBuilder()
+        why = Rejection("message", RULE_ARROW, str(error)[:200])
+        builder.reject(rejected(why, source, first_row, b""))
+        return builder.build()
+
+
 def _records(
     parts: Sequence[Part],
     refused: Iterable[tuple[Rejection | None, str, int, bytes]],

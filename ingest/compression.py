@@ -20,10 +20,17 @@ _READ_BYTES = 1 << 16
 # zstd cannot be told to stop: a kibibyte of it holds at most 256 blocks of 128 KiB, 32 MiB in all.
 _ZSTD_BYTES = 1 << 10
 _MAX_WINDOW_BYTES = 128 << 20  # what the zstd command writes at its highest level without extra options
+_MAX_BODY_WINDOW_BYTES = (
+    8 << 20
+)  # RFC 9659: what a receiver of zstd over HTTP must take, and no sender exceeds
 
 
 class TruncatedInput(UnreadableInput):
     """A compressed file that ends inside its stream: its writer was killed; what came before is good."""
+
+
+class OversizedInput(UnreadableInput):
+    """More than allowed once unpacked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +72,8 @@ def decompress_bounded(data: bytes, codec: str, limit: int) -> bytes:
     """``data`` unpacked, at most ``limit`` bytes; ``codec`` is gzip, zstd or identity.
 
     Raises:
-        UnreadableInput: damaged, truncated, an unknown codec, or more than ``limit`` bytes.
+        OversizedInput: more than ``limit`` bytes; what was unpacked until then is all the memory it took.
+        UnreadableInput: damaged, truncated, or an unknown codec.
 
     >>> import gzip
     >>> decompress_bounded(gzip.compress(b"loss"), "gzip", limit=4)
@@ -75,7 +83,7 @@ def decompress_bounded(data: bytes, codec: str, limit: int) -> bytes:
     for piece in _unpack_pieces([data], _codec_named(codec), "the body"):
         unpacked += piece
         if len(unpacked) > limit:
-            raise UnreadableInput(f"the body: must unpack to at most {limit} bytes, got more")
+            raise OversizedInput(f"the body: must unpack to at most {limit} bytes, got more")
     return bytes(unpacked)
 
 
@@ -178,10 +186,10 @@ class _Gzip:
 
 
 class _Zstd:
-    def __init__(self) -> None:
+    def __init__(self, max_window_bytes: int = _MAX_WINDOW_BYTES) -> None:
         import zstandard
 
-        self._decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
+        self._decompressor = zstandard.ZstdDecompressor(max_window_size=max_window_bytes)
         self._error = zstandard.ZstdError
         self._frame: zstandard.ZstdDecompressionObj | None = None
 
@@ -223,7 +231,11 @@ def _codec_of(first: bytes) -> _Codec:
 
 
 def _codec_named(codec: str) -> _Codec:
-    codecs: dict[str, type[_Codec]] = {"gzip": _Gzip, "zstd": _Zstd, "identity": _Plain}
-    if codec not in codecs:
-        raise UnreadableInput(f"the body: codec must be gzip, zstd or identity, got {codec[:40]!r}")
-    return codecs[codec]()
+    match codec:
+        case "gzip":
+            return _Gzip()
+        case "zstd":
+            return _Zstd(_MAX_BODY_WINDOW_BYTES)
+        case "identity":
+            return _Plain()
+    raise UnreadableInput(f"the body: codec must be gzip, zstd or identity, got {codec[:40]!r}")

@@ -164,7 +164,7 @@ class Decoder:
     def _decode_data(self, data: bytes, places: Places) -> Iterator[RecordBatch]:
         """Lines of any number, piece by piece."""
         line = 0
-        for piece in _pieces(data, self._config.piece_bytes):
+        for piece in line_pieces(data, self._config.piece_bytes):
             yield from self._decode_piece(piece, line, places)
             line += piece.count(b"\n")
 
@@ -178,7 +178,7 @@ class Decoder:
             return
         # An eighth at a time, so that one odd line costs a few tries and 64 KiB of the reference.
         size = max(self._config.fallback_bytes, len(piece) // 8)
-        for part in _pieces(piece, size):
+        for part in line_pieces(piece, size):
             if len(part) < len(piece):
                 yield from self._decode_piece(part, first_line, places)
             else:  # a single line
@@ -202,7 +202,7 @@ def _media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def _pieces(data: bytes, size: int) -> Iterator[bytes]:
+def line_pieces(data: bytes, size: int) -> Iterator[bytes]:
     """``data``, which ends with a line end, cut at line ends into pieces of about ``size`` bytes."""
     start = 0
     while len(data) - start > size:

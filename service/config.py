@@ -20,9 +20,11 @@ from pathlib import Path
 from detectors.registry import DetectorsConfig
 from ingest.decode import DecodeConfig
 from ingest.kafka_config import KafkaSourceConfig
+from ingest.spool import SpoolConfig
 
 from .errors import ConfigError
 from .history_config import HistoryConfig
+from .intake_config import IntakeConfig
 from .pipeline import PipelineConfig
 from .store import StoreConfig
 
@@ -76,6 +78,8 @@ class Settings:
     worker: WorkerConfig = field(default_factory=WorkerConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
+    spool: SpoolConfig = field(default_factory=SpoolConfig)
+    intake: IntakeConfig = field(default_factory=IntakeConfig)
 
 
 def load_settings(
