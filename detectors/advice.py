@@ -15,6 +15,7 @@ from .evidence import Certainty
 from .incident import Advice, Cause, CauseKind, LastGood, Scope
 from .linear_evidence import FAULT
 from .precedence import Family
+from .stall_causes import look_into
 
 MIN_CONFIDENCE = 0.25
 """Causes below it are told but not acted upon."""
@@ -29,7 +30,7 @@ def advise(case: Case, causes: Sequence[Cause], good: LastGood) -> tuple[Advice,
     """Steps in the order in which to take them; none for what recovered by itself."""
     if case.draft.certainty is Certainty.RECOVERED:
         return ()
-    steps: list[Advice] = []
+    steps: list[Advice] = look_into(case) if case.family is Family.STALL else []
     for cause in causes:
         if cause.confidence >= MIN_CONFIDENCE:
             steps += _for_cause(case, cause)

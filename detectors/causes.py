@@ -18,6 +18,7 @@ from .incident import Cause, CauseKind
 from .linear_evidence import FAULT
 from .linear_stream import Fault
 from .precedence import Family
+from .stall_causes import STALL_RULES, of_hardware
 
 LIKELY = 0.4
 """With a cause of this confidence the incident is not called undetermined beside it."""
@@ -37,7 +38,8 @@ CONTRIBUTION_LIMIT = 0.3
 def rank_causes(case: Case) -> tuple[Cause, ...]:
     """The causes that the evidence allows, most likely first; never empty."""
     stage = _stage(case)
-    judged = [(kind, *rule(case)) for kind, rule in _RULES]
+    own = STALL_RULES if case.family is Family.STALL else {}
+    judged = [(kind, *own.get(kind, rule)(case)) for kind, rule in _RULES]
     if max(confidence for _, confidence, _ in judged) < LIKELY:
         judged.append((CauseKind.UNDETERMINED, *_undetermined(case)))
     found = [
@@ -72,6 +74,8 @@ def _hardware(case: Case) -> Judged:
     if not case.names_ranks:
         # Everybody at once: a device can only be named by its own record near the onset.
         return (0.4, list(record.near)) if record.near else _NOTHING
+    if case.family is Family.STALL:
+        return _with_record(*of_hardware(case), record, has_repeat_mismatch=False)
     if case.family not in (Family.NONFINITE, Family.DIFFERENCE) and not (
         record.near or case.has_repeat_mismatch
     ):

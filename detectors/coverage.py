@@ -11,7 +11,6 @@ from .cause_graph import phase_of
 from .evidence import Check, CheckState
 from .facts import AttemptFacts, AttemptFindings, InputFacts
 from .incident import MAX_LISTED_RANKS
-from .locate import named
 from .roles import Role
 from .verdict import Coverage
 
@@ -20,10 +19,15 @@ MAX_METRICS = 1000
 """Metrics listed; a run with more of them is writing names that hold numbers."""
 
 
+_OF_PRESENCE = frozenset({"stall"})
+"""Checks that look at whether anything was reported: they say nothing of any value."""
+
+
 def has_judged(attempts: Iterable[AttemptFindings]) -> bool:
     """Whether any detector could run on any value."""
     return any(
-        one.facts.positions > 0 and any(check.state is CheckState.RAN for check in one.checks)
+        one.facts.positions > 0
+        and any(check.state is CheckState.RAN and check.name not in _OF_PRESENCE for check in one.checks)
         for one in attempts
     )
 
@@ -34,7 +38,7 @@ def cover(attempts: Sequence[AttemptFindings], inputs: InputFacts) -> Coverage:
     ranks = sorted({rank for facts in every for rank in facts.ranks})
     metrics = sorted({metric for facts in every for metric in facts.metrics})
     # Who is silent is a matter of the present: an attempt that ended has no ranks any more.
-    silent = named(every[-1].silent_ranks) if every else ()
+    silent, since = (every[-1].silent_ranks, every[-1].silent_since) if every else ((), ())
     return Coverage(
         ranks=len(ranks),
         metrics=tuple(metrics[:MAX_METRICS]),
@@ -48,6 +52,7 @@ def cover(attempts: Sequence[AttemptFindings], inputs: InputFacts) -> Coverage:
         padding=inputs.padding,
         silent_ranks=silent[:MAX_LISTED_RANKS],
         silent_rank_count=len(silent),
+        silent_since=since[:MAX_LISTED_RANKS],
         notes=_unique(_notes(facts) for facts in every),
         blind_to=_unique(_blind_to(one.facts) + _uncompared(one) for one in attempts),
     )
@@ -85,9 +90,17 @@ def _notes(facts: AttemptFacts) -> list[str]:
     elif facts.positions and facts.layout is None:
         notes.append("no layout was given: equality groups are learned, ranks are taken as data parallel")
     expected = facts.world_size or (len(facts.layout.coordinates) if facts.layout else 0)
+    if facts.silent_ranks:
+        notes.append(_silence(facts))
     if expected > len(facts.ranks) > 0:
         notes.append(f"{len(facts.ranks)} of {expected} ranks report")
     return notes
+
+
+def _silence(facts: AttemptFacts) -> str:
+    first = min(facts.silent_since, default=0)
+    who = f"{len(facts.silent_ranks)} of {len(facts.ranks)} ranks"
+    return f"{who} fell silent, the first after iteration {first}: of them nothing is judged beyond"
 
 
 def _blind_to(facts: AttemptFacts) -> list[str]:

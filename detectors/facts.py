@@ -47,7 +47,10 @@ class AttemptFacts:
     iteration_time_s: float | None = None
     """Median time an iteration took, from ``step_time_s`` or record times; None when unknown."""
     silent_ranks: tuple[int, ...] = ()
-    """Ranks that stopped reporting more than the lateness bound before ``judged_to``."""
+    """Ranks that stopped reporting more than the lateness bound, and than their own cadence allows,
+    before ``judged_to``."""
+    silent_since: tuple[int, ...] = ()
+    """The iteration of the last report of each of them."""
     ended: bool = False
     """Whether a run_end event came."""
 

@@ -14,11 +14,13 @@ import numpy as np
 
 from firstfault.contracts import BUILT_IN, Contracts
 from firstfault.mesh import Layout
-from firstfault.telemetry import UNNAMED_RANK, Event, EventKind
-from ingest.blocks import Flags, IterationBlock
+from firstfault.telemetry import Event, EventKind
+from ingest.blocks import IterationBlock
 
 from .facts import AttemptFacts
+from .report_table import ReportTable
 from .roles import Role
+from .silence import present, silent
 
 _MAX_EVENTS = 1000
 """Events kept of each sort: the newest decide (last good checkpoint, last rise of the rate)."""
@@ -45,7 +47,7 @@ class FactsFold:
         self.first_iteration: int | None = None
         self.judged_to: int | None = None
         self.positions = 0
-        self.last_seen: dict[int, int] = {}
+        self.reports = ReportTable()
         self.metrics: set[str] = set()
         self.layout: Layout | None = None
         self.contracts = BUILT_IN
@@ -73,24 +75,22 @@ class FactsFold:
         self.judged_to = int(block.iteration_T[-1])
         self.positions += len(block)
         self.metrics.update(block.numbers, block.checksums)
-        self._see_ranks(block)
+        self.reports.update(block, self.lateness_iterations)
         self._follow_lr(block)
         self._follow_time(block)
 
     def facts(self, roles: Mapping[str, Role], labels: Mapping[int, Mapping[str, str]]) -> AttemptFacts:
         """The facts so far, with what the aligner and `Roles` know beside."""
-        judged_to = self.judged_to
-        silent = [
-            rank
-            for rank, seen in sorted(self.last_seen.items())
-            if judged_to is not None and judged_to - seen > self.lateness_iterations
-        ]
+        standing = self.reports.standing()
+        reported_N = standing.reports_N > 0
+        silent_N = reported_N & present(standing.ranks_N, self.layout)
+        silent_N &= silent(standing, self.lateness_iterations)
         return AttemptFacts(
             attempt=self.attempt,
             first_iteration=self.first_iteration,
-            judged_to=judged_to,
+            judged_to=self.judged_to,
             positions=self.positions,
-            ranks=tuple(sorted(rank for rank in self.last_seen if rank != UNNAMED_RANK)),
+            ranks=tuple(standing.ranks_N[reported_N].tolist()),
             metrics=tuple(sorted(self.metrics)),
             layout=self.layout,
             contracts=self.contracts,
@@ -104,7 +104,8 @@ class FactsFold:
             labels=labels,
             roles=dict(roles),
             iteration_time_s=self._iteration_time_s(),
-            silent_ranks=tuple(rank for rank in silent if rank != UNNAMED_RANK),
+            silent_ranks=tuple(standing.ranks_N[silent_N].tolist()),
+            silent_since=tuple(standing.last_iteration_N[silent_N].tolist()),
             ended=self.ended,
         )
 
@@ -114,7 +115,7 @@ class FactsFold:
             "first_iteration": self.first_iteration,
             "judged_to": self.judged_to,
             "positions": self.positions,
-            "last_seen": [[rank, seen] for rank, seen in sorted(self.last_seen.items())],
+            "reports": self.reports.snapshot(),
             "metrics": sorted(self.metrics),
             "layout": None if self.layout is None else self.layout.to_plain(),
             "contracts": self.contracts.to_plain(),
@@ -132,7 +133,7 @@ class FactsFold:
         """Continue from what `snapshot` gave."""
         self.first_iteration, self.judged_to = state["first_iteration"], state["judged_to"]
         self.positions = state["positions"]
-        self.last_seen = {rank: seen for rank, seen in state["last_seen"]}  # noqa: C416  # pairs come as lists
+        self.reports.restore(state["reports"])
         self.metrics = set(state["metrics"])
         self.layout = None if state["layout"] is None else Layout.from_plain(state["layout"])
         self.contracts = Contracts.from_plain(state["contracts"])
@@ -163,15 +164,6 @@ class FactsFold:
         kept = self.events[sort]
         kept.append(event)
         del kept[:-_MAX_EVENTS]
-
-    def _see_ranks(self, block: IterationBlock) -> None:
-        seen_TR = _any_present(block)
-        if seen_TR is None:
-            return
-        some_R = seen_TR.any(axis=0)
-        last_R = len(block) - 1 - seen_TR[::-1].argmax(axis=0)
-        iterations = block.iteration_T[last_R[some_R]].tolist()
-        self.last_seen.update(zip(block.ranks_R[some_R].tolist(), iterations, strict=True))
 
     def _follow_lr(self, block: IterationBlock) -> None:
         """Stretches over which the learning rate grew: explosions shortly after one are its doing."""
@@ -216,13 +208,3 @@ class FactsFold:
         if self.time_span and self.time_span[3] > self.time_span[1]:
             return max(0.0, (self.time_span[2] - self.time_span[0]) / (self.time_span[3] - self.time_span[1]))
         return None
-
-
-def _any_present(block: IterationBlock) -> Flags | None:
-    """Which rank reported anything at which position."""
-    seen: Flags | None = None
-    present = [number.present_TR for number in block.numbers.values()]
-    present += [checksum.present_TR for checksum in block.checksums.values()]
-    for present_TR in present:
-        seen = present_TR if seen is None else seen | present_TR
-    return seen

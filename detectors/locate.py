@@ -17,6 +17,7 @@ from .incident import MAX_LISTED_RANKS, First, Scope, Suspect
 from .origin import Origin, trace_nonfinite
 from .precedence import Family, family
 from .roles import Role
+from .stall_origin import trace_stall
 
 
 def locate(draft: Draft, facts: AttemptFacts) -> Origin:
@@ -34,6 +35,8 @@ def locate(draft: Draft, facts: AttemptFacts) -> Origin:
         )
         if traced is not None:
             return traced
+    if family(root) is Family.STALL:
+        return trace_stall(root, ranks=named(facts.ranks), layout=layout)
     is_difference = family(root) is Family.DIFFERENCE
     seen = join_twins(root, draft.members) if is_difference else root
     origin = trace_ranks(seen, ranks=named(facts.ranks), layout=layout, roles=roles)
@@ -140,8 +143,10 @@ def _note(origin: Origin, draft: Draft, facts: AttemptFacts) -> str:
 
 
 def _victims(draft: Draft, origin: Origin) -> tuple[int, ...]:
-    """All ranks that turned bad and are not suspects."""
+    """All ranks that turned bad, or waited for the suspects, and are not suspects."""
     turned = set(origin.bad_ranks)
+    if family(draft.root) is Family.STALL:
+        turned.update(*(sight.ranks_R.tolist() for sight in draft.root.sights))
     for member in draft.members:
         if family(member) in (Family.NONFINITE, Family.DIFFERENCE):
             turned.update(member.ranks)

@@ -1,7 +1,7 @@
 """Which detectors judge an attempt, one line each, in the order in which findings are listed.
 
-A new detector is one file, one line here and one line in ``tests/registry.py``. Peer outlier,
-stall and joint detectors take their place below the ones that are here.
+A new detector is one file, one line here and one line in ``tests/registry.py``. Peer outlier and
+joint detectors take their place below the ones that are here.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from .linear_checksum import LinearChecksum
 from .loss_scale import LossScaleConfig
 from .nonfinite import Nonfinite
 from .repeat import Repeat
+from .stall import Stall, StallConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,7 @@ class DetectorsConfig:
     nonfinite: LossScaleConfig = field(default_factory=LossScaleConfig)
     explosion: ExplosionConfig = field(default_factory=ExplosionConfig)
     curve_drift: CurveDriftConfig = field(default_factory=CurveDriftConfig)
+    stall: StallConfig = field(default_factory=StallConfig)
 
     def __post_init__(self) -> None:
         least = self.explosion.loss_hold
@@ -51,4 +53,5 @@ def make_detectors(config: DetectorsConfig | None = None) -> list[Detector]:
         Repeat(),
         LinearChecksum(),
         CurveDrift(config.curve_drift),
+        Stall(config.stall),
     ]

@@ -53,6 +53,8 @@ class Coverage:
     padding: int = 0
     silent_ranks: tuple[int, ...] = ()
     silent_rank_count: int = 0
+    silent_since: tuple[int, ...] = ()
+    """Of each listed silent rank the iteration that it reported last: nothing is known of it from then on."""
     notes: tuple[str, ...] = ()
     blind_to: tuple[str, ...] = ()
 
@@ -265,6 +267,7 @@ def _coverage(coverage: Coverage) -> dict[str, Json]:
         "padding": coverage.padding,
         "silent_ranks": list(coverage.silent_ranks),
         "silent_rank_count": coverage.silent_rank_count,
+        "silent_since": list(coverage.silent_since),
         "notes": list(coverage.notes),
         "blind_to": list(coverage.blind_to),
     }

@@ -13,15 +13,17 @@ they were batched.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from firstfault.telemetry import Event
+from firstfault.telemetry import Event, EventKind
 
 from .admission import Admission, AlignmentConfig
 from .blocks import Ints, IterationBlock, RecordBatch
 from .event_queue import EventQueue, Terms
+from .heartbeats import HeartbeatBoard
 from .window import Window
 
 _SLICE_RECORDS = 1 << 16
@@ -40,6 +42,7 @@ class AttemptAligner:
         self.window = Window()
         self.admission = Admission(config)
         self.events = EventQueue(self.admission)
+        self.heartbeats = HeartbeatBoard(self.admission)
         self.is_closed = False
         self.conflicts = 0
         self.labels: dict[int, dict[str, tuple[int, str]]] = {}
@@ -49,6 +52,7 @@ class AttemptAligner:
 
         ``events`` pairs each event with the number of ``rows`` before it.
         """
+        events = self._without_heartbeats(events)
         if self.is_closed:
             self.admission.late += len(rows) + len(events)
             return []
@@ -62,6 +66,16 @@ class AttemptAligner:
                 self.events.push(event)
         return blocks
 
+    def _without_heartbeats(self, events: list[tuple[int, Event]]) -> list[tuple[int, Event]]:
+        """What waits to settle; heartbeats are taken at once."""
+        others = []
+        for before, event in events:
+            if event.kind is EventKind.HEARTBEAT:
+                self.heartbeats.note(event)
+            else:
+                others.append((before, event))
+        return others
+
     @property
     def has_pending(self) -> bool:
         """Whether anything waits to settle."""
@@ -69,7 +83,7 @@ class AttemptAligner:
 
     def pending(self) -> list[IterationBlock]:
         """What would settle if the input ended now; nothing changes."""
-        return list(self._blocks(len(self.window), self.events.ordered()))
+        return self._with_heartbeats(list(self._blocks(len(self.window), self.events.ordered())))
 
     def complete(self) -> list[IterationBlock]:
         """Of what is pending, the iterations that every rank with pending records has reached.
@@ -78,11 +92,11 @@ class AttemptAligner:
         """
         reached_R = self.window.last_rows()
         if not len(reached_R):
-            return []
+            return self._with_heartbeats([])
         frontier = int(self.window.live_iterations[reached_R.min()])
         rows = int(np.searchsorted(self.window.live_iterations, frontier, side="right"))
         ready = [event for event in self.events.ordered() if self.events.counts_from(event) <= frontier]
-        return list(self._blocks(rows, ready))
+        return self._with_heartbeats(list(self._blocks(rows, ready)))
 
     def close(self) -> list[IterationBlock]:
         """Settle everything: a later attempt is well under way."""
@@ -162,12 +176,32 @@ class AttemptAligner:
         if begin < rows or taken < len(events):
             yield _part(block, begin, rows, events[taken:], terms)
 
+    def _with_heartbeats(self, blocks: list[IterationBlock]) -> list[IterationBlock]:
+        """``blocks``, the last of which tells where the ranks are; an empty one where there is none."""
+        if not len(self.heartbeats):
+            return blocks
+        if not blocks:
+            blocks = [self._blank()]
+        return [*blocks[:-1], replace(blocks[-1], heartbeats=self.heartbeats.view())]
+
+    def _blank(self) -> IterationBlock:
+        return IterationBlock(
+            run=self.run,
+            attempt=self.attempt,
+            iteration_T=np.empty(0, np.int64),
+            microbatch_T=np.empty(0, np.int32),
+            ranks_R=self.window.ranks_R,
+            layout=self.events.terms.layout,
+            contracts=self.events.terms.contracts,
+        )
+
     def snapshot(self) -> Mapping[str, Any]:
         """The whole state as plain data."""
         return {
             "window": self.window.snapshot(),
             "admission": self.admission.snapshot(),
             "events": self.events.snapshot(),
+            "heartbeats": self.heartbeats.snapshot(),
             "closed": self.is_closed,
             "conflicts": self.conflicts,
             "labels": [
@@ -182,6 +216,7 @@ class AttemptAligner:
         self.window.restore(state["window"])
         self.admission.restore(state["admission"])
         self.events.restore(state["events"])
+        self.heartbeats.restore(state["heartbeats"])
         self.is_closed, self.conflicts = state["closed"], state["conflicts"]
         self.labels = {}
         for rank, name, at, text in state["labels"]:

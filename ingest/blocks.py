@@ -115,6 +115,21 @@ class ChecksumBlock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeats:
+    """The furthest position that each of R ranks said it is at, ascending by rank.
+
+    ``phase_R`` is -1 where no known phase was named; ``since_R`` is the first time at that position and
+    ``newest_R`` the newest time of the rank, NaN where no heartbeat had one.
+    """
+
+    ranks_R: Ranks
+    iteration_R: Ints
+    phase_R: NDArray[np.int8]
+    since_R: Floats
+    newest_R: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IterationBlock:
     """Settled positions of one attempt, ascending; nothing earlier will ever come.
 
@@ -136,6 +151,8 @@ class IterationBlock:
     contracts: Contracts = BUILT_IN
     time_T: Floats = field(default_factory=lambda: np.empty(0))
     """Newest record time at each position, seconds since 1970; NaN where no record had one."""
+    heartbeats: Heartbeats | None = None
+    """Where the ranks are now; on the last of the blocks that a verdict is asked with, and there alone."""
 
     def __len__(self) -> int:
         return len(self.iteration_T)

@@ -54,7 +54,8 @@ def _label(link: Mapping[str, Any]) -> str:
 def _victim_words(first: Mapping[str, Any]) -> str:
     victims = [int(rank) for rank in first["victims"]]
     listed = rank_words(victims, int(first.get("victim_count") or 0))
-    return f"{'rank' if len(victims) == 1 else 'ranks'} {listed} turned bad after it"
+    did = "waited" if first.get("metric") == "heartbeat" else "turned bad after it"
+    return f"{'rank' if len(victims) == 1 else 'ranks'} {listed} {did}"
 
 
 def _cause_words(cause: Mapping[str, Any]) -> str:

@@ -192,7 +192,9 @@ def _lost_words(coverage: Mapping[str, Any]) -> str:
     silent = coverage.get("silent_ranks") or []
     if silent:
         listed = rank_words(silent, int(coverage.get("silent_rank_count") or 0))
-        words.append(f"silent at the end: rank {listed}")
+        since = coverage.get("silent_since") or []
+        after = f" (the first after iteration {min(since)})" if since else ""
+        words.append(f"silent at the end: rank {listed}{after}")
     return ", ".join(words) if len(words) > 1 else ""
 
 

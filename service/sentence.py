@@ -10,7 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .hang_words import hang_words, pause_words
 from .ink import clean
+from .metric_words import METRIC_WORDS, NONFINITE_WORDS
 from .reduction_words import reduction_of, reduction_subject, reduction_what
 
 # Any: the verdict's JSON, whose shape detectors/verdict.schema.json fixes.
@@ -30,7 +32,6 @@ _WHAT: Mapping[str, str] = {
     "replica_divergence": "{reports} another {metric} than the {other replicas}",
     "compute_mismatch": "{computes} another {metric} than {its} peers",
     "collective_mismatch": "{reports} another {metric} than the {others}",
-    "hang": "{stops} reporting",
     "utilization_drop": "{slows} down",
 }
 """Predicates of faults that ranks have; a verb in braces follows the number of the subject."""
@@ -57,24 +58,6 @@ _CURVE_WHAT: Mapping[str, str] = {
     "low_test_accuracy": "stays far worse than in training",
 }
 """Predicates of faults that a curve has: the metric is their subject."""
-_METRIC_WORDS: Mapping[str, str] = {
-    "grad_norm": "gradient norm",
-    "local_grad_norm": "local gradient norm",
-    "global_loss": "global loss",
-    "act_grad_norm": "gradient norm of the activations",
-    "grad_absmax": "largest gradient",
-}
-_NONFINITE_WORDS: Mapping[str, str] = {
-    "nonfinite_input": "values in {its} input",
-    "nonfinite_act": "activations",
-    "nonfinite_logits": "logits",
-    "nonfinite_loss": "losses",
-    "nonfinite_grad": "gradients",
-    "nonfinite_reduced": "reduced gradients",
-    "nonfinite_param": "parameters",
-    "nonfinite_send": "values in what {it} {sends}",
-}
-"""What a count of non-finite values counts: many things, where a loss is one."""
 _NONFINITE = frozenset({"immediate_nonfinite", "short_nonfinite"})
 _VERB = re.compile(r"\{(\w+?)s\}")
 
@@ -91,8 +74,10 @@ def headline(verdict: Verdict) -> str:
     tail = ""
     if root is not None and root["certainty"] == "suspected":
         tail = f" Not confirmed: {incident_sentence(root, verdict)}"
+    elif root is not None and root["pattern"] == "hang":
+        tail = pause_words(root)
     elif root is not None:
-        metric = clean(_METRIC_WORDS.get(str(root["first"]["metric"]), root["first"]["metric"]))
+        metric = clean(METRIC_WORDS.get(str(root["first"]["metric"]), root["first"]["metric"]))
         tail = f" The {metric} left its course at iteration {root['first']['iteration']} and recovered."
     words = LABEL_WORDS.get(label, label)
     return f"{run}: {words}. No fault visible up to iteration {_judged_to(verdict)}.{tail}"
@@ -111,7 +96,7 @@ def incident_sentence(incident: Incident, verdict: Verdict) -> str:
     first = incident["first"]
     pattern, metric = str(incident["pattern"]), str(first.get("metric") or "")
     if pattern in _CURVE_WHAT:
-        curve = clean(_METRIC_WORDS.get(metric, metric) or "curve")
+        curve = clean(METRIC_WORDS.get(metric, metric) or "curve")
         what = _CURVE_WHAT[pattern] + (" and stays there" if _stayed(incident) else "")
         return f"The {curve}{_of_whom(incident, verdict)} {what} {since(first, is_curve=True)}."
     who, is_plural = subject(incident, verdict)
@@ -119,6 +104,8 @@ def incident_sentence(incident: Incident, verdict: Verdict) -> str:
         what = _nonfinite_what(incident, metric, pattern)
     elif reduction_of(incident):
         what = reduction_what(incident)
+    elif pattern == "hang":
+        what = hang_words(incident)
     elif _is_shared_data(incident):
         what = "{reads} the same data"
     else:
@@ -229,7 +216,7 @@ def _what(pattern: str, metric: str) -> str:
     """The predicate of the sentence, its verbs and pronouns in braces."""
     base, _, scope = metric.partition("/")
     words = _WHAT_OF_METRIC.get((pattern, base)) or _WHAT.get(pattern, "{is} faulty in {metric}")
-    name = _METRIC_WORDS.get(metric, metric or "the reports")
+    name = METRIC_WORDS.get(metric, metric or "the reports")
     scope = f"{scope} " if scope and "{scope}" in words else ""
     return words.replace("{metric}", _plain(name)).replace("{scope}", _plain(scope.replace("_", " ")))
 
@@ -243,11 +230,11 @@ def _nonfinite_what(incident: Incident, metric: str, pattern: str) -> str:
     seen = set(evidence[0].get("ranks") or first.get("ranks", []))
     has = not first.get("ranks") or (not first.get("tie") and seen.issuperset(first["ranks"]))
     verb = "{has}" if has else "{makes}"
-    if base in _NONFINITE_WORDS:
-        what = _NONFINITE_WORDS[base]
+    if base in NONFINITE_WORDS:
+        what = NONFINITE_WORDS[base]
         what = f"{verb} non-finite {what}" if has else f"{verb} {what} non-finite"
     else:
-        name = _plain(_METRIC_WORDS.get(metric, metric or "value"))
+        name = _plain(METRIC_WORDS.get(metric, metric or "value"))
         what = f"{verb} a non-finite {name}" if has else f"{verb} the {name} non-finite"
     return f"{what} for a short while" if pattern == "short_nonfinite" else what
 

@@ -20,6 +20,7 @@ from detectors.explosion import Explosion
 from detectors.linear_checksum import LinearChecksum
 from detectors.nonfinite import Nonfinite
 from detectors.repeat import Repeat
+from detectors.stall import Stall
 from firstfault.telemetry import UNNAMED_RANK
 from ingest.blocks import IterationBlock
 
@@ -40,6 +41,8 @@ class Case:
     faulty: IterationBlock
     onset: int
     ranks: tuple[int, ...] = ()
+    is_of_silence: bool = False
+    """Whether a rank that falls silent for good is what the detector is for, and no wear."""
 
     @property
     def name(self) -> str:
@@ -124,6 +127,19 @@ def _drifting(*, healthy: bool, iterations: int = 900) -> IterationBlock:
     return block(loss=loss_T, ranks=[UNNAMED_RANK])
 
 
+def _falling_silent() -> IterationBlock:
+    """The healthy job, but that the bad rank reports nothing from iteration 120 on."""
+    whole = healthy_job()
+    away = np.zeros((len(whole["loss"]), RANKS), np.bool_)
+    away[120:, BAD_RANK] = True
+    return block(
+        {
+            name: masked(np.ma.getdata(values), np.ma.getmaskarray(values) | away)
+            for name, values in whole.items()
+        }
+    )
+
+
 CASES: tuple[Case, ...] = (
     Case(
         make=Nonfinite,
@@ -171,5 +187,13 @@ CASES: tuple[Case, ...] = (
         healthy=_drifting(healthy=True),
         faulty=_drifting(healthy=False),
         onset=DRIFT_ONSET,
+    ),
+    Case(
+        make=Stall,
+        healthy=_job(),
+        faulty=_falling_silent(),
+        onset=120,
+        ranks=(BAD_RANK,),
+        is_of_silence=True,
     ),
 )

@@ -85,7 +85,7 @@ def test_cutting_does_not_matter(case: Case, is_worn: bool) -> None:
 
 @each_detector
 def test_it_survives_gaps_and_ranks_that_come_and_go(case: Case) -> None:
-    assert _accusing(run(case.make(), [_worn(case.healthy)])) == []
+    assert _accusing(run(case.make(), [_worn(case.healthy, falls_silent=not case.is_of_silence)])) == []
 
 
 @each_detector
@@ -182,14 +182,15 @@ def _rows(whole: IterationBlock, start: int, stop: int) -> IterationBlock:
     return pieces[0] if start == 0 else pieces[1]
 
 
-def _worn(whole: IterationBlock) -> IterationBlock:
-    """The same job with lost values and iterations, a rank that joins late, one that falls silent."""
+def _worn(whole: IterationBlock, *, falls_silent: bool = True) -> IterationBlock:
+    """The same job with lost values and iterations, a rank that joins late, one that falls silent (or is
+    away for a while)."""
     rng = np.random.default_rng(11)
     shape = (len(whole), len(whole.ranks_R))
     lost_TR = rng.random(shape) < 0.1
     if shape[1] > 2:
         lost_TR[: shape[0] // 3, 2] = True
-        lost_TR[shape[0] // 2 :, 0] = True
+        lost_TR[shape[0] // 2 : shape[0] if falls_silent else shape[0] // 2 + 50, 0] = True
     kept_T = rng.random(shape[0]) < 0.95
     return dataclasses.replace(
         whole,
