@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Sequence
 
 from .case import Case
-from .evidence import Certainty
+from .evidence import Certainty, Pattern
 from .incident import Advice, Cause, CauseKind, LastGood, Scope
 from .linear_evidence import FAULT
 from .precedence import Family
@@ -36,7 +36,8 @@ def advise(case: Case, causes: Sequence[Cause], good: LastGood) -> tuple[Advice,
             steps += _for_cause(case, cause)
     if case.draft.certainty is Certainty.CONFIRMED:
         steps += _restore(case, good)
-    if case.first.tie or case.first.scope is not Scope.RANKS:
+    is_statistical = case.draft.root.pattern is Pattern.PEER_DRIFT
+    if case.first.tie or case.first.scope is not Scope.RANKS or is_statistical:
         steps += _collect(case)
     return tuple(dict.fromkeys(steps))
 
@@ -146,6 +147,10 @@ def _collect(case: Case) -> list[Advice]:
     if FAULT in case.draft.root.detail:
         target = "grad_sketch_in and grad_sketch_out of smaller buckets, and grad_checksum, on every rank"
         return [Advice(action="collect_telemetry", target=target)]
+    if case.draft.root.pattern is Pattern.PEER_DRIFT:
+        return [
+            Advice(action="collect_telemetry", target="canary_checksum and repeat_checksum on every rank")
+        ]
     if case.family is Family.DIFFERENCE and not case.origin.metric.startswith("data_checksum"):
         return [Advice(action="collect_telemetry", target="repeat_checksum on every rank")]
     if case.family is Family.NONFINITE and not case.origin.is_reduce_in_clean:

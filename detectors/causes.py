@@ -12,7 +12,7 @@ from firstfault.telemetry import EventKind, Phase
 
 from .case import Case
 from .device_record import Record, device_record, failed_again
-from .evidence import LABEL_OF
+from .evidence import LABEL_OF, Pattern
 from .facts import AttemptFacts
 from .incident import Cause, CauseKind
 from .linear_evidence import FAULT
@@ -94,6 +94,9 @@ def _hardware(case: Case) -> Judged:
     if case.family is Family.NONFINITE:
         confidence -= 0.1
         because.append("a bad sample, 0/0 or a stray write would look the same")
+    if case.draft.root.pattern is Pattern.PEER_DRIFT:
+        confidence -= 0.15
+        because.append("its values are noise, of which only the mean has moved: data of its own might do so")
     if _is_odd_since_start(case):
         confidence, because = 0.2, [*because, "it differed at the first check already"]
     if case.is_bad("nonfinite_input") or case.origin.metric.startswith("data_checksum"):
@@ -214,6 +217,8 @@ def _data(case: Case) -> Judged:
         return (0.6, [again])
     if at := _change(case, EventKind.DATA_CHANGE, EventKind.BATCH_SIZE):
         return (0.5, [f"the data or the batch size changed at iteration {at[-1]}"])
+    if case.draft.root.pattern is Pattern.PEER_DRIFT and case.names_ranks:
+        return (0.35, ["other data on this rank alone would move its values too"])
     is_possible = case.family is Family.NONFINITE and case.origin.phase <= Phase.REDUCE_IN
     if is_possible and case.names_ranks and not case.is_clean("nonfinite_input"):
         return (0.3, ["one bad sample would look the same, and the input was not checked"])

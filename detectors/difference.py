@@ -152,6 +152,8 @@ def _explain(origin: Origin, evidence: Evidence) -> Origin:
         reason = f"{evidence.metric} is the same on {count} ranks that must read different data"
     elif is_vote_tie:
         reason = f"{evidence.metric}: one of {count} ranks that disagree, without a majority"
+    elif isinstance(shift := evidence.detail.get("relative_shift"), float):
+        reason = f"{evidence.metric} is {shift:+.1%} off what its peers lead to expect"
     else:
         reason = f"{evidence.metric} differs from that of the other ranks of its group"
     other = f"computes together with a rank whose {evidence.metric} differs"

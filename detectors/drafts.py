@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from .evidence import Certainty, Evidence
+from .evidence import Certainty, Evidence, Pattern
 from .precedence import Family, Outcome, are_concurrent, family, outcome, position
 
 MAX_DRAFTS = 200
@@ -38,6 +38,8 @@ class Draft:
                 continue
             if family(self.root) is Family.DIFFERENCE and set(member.ranks).isdisjoint(self.root.ranks):
                 continue
+            if member.pattern is Pattern.PEER_DRIFT is not self.root.pattern:
+                continue  # its onset is an estimate, and must not narrow what was observed
             if max(low, interval_of(member)[0]) < min(high, member.first_bad):
                 low, high = max(low, interval_of(member)[0]), min(high, member.first_bad)
                 chosen.append(member)

@@ -95,6 +95,24 @@ def summing_groups(contract: MetricContract, layout: Layout) -> list[Ranks]:
     return [part.astype(np.int32) for part in np.split(ranks_L[order], starts) if len(part)]
 
 
+def peer_classes(contract: MetricContract, ranks_R: Ranks, layout: Layout | None) -> Ints:
+    """Class of each rank: the least rank of its peer group, inside which the metric is noise.
+
+    Without a layout all ranks are taken for peers; a rank outside the mesh is `NO_CLASS`.
+
+    >>> from firstfault.telemetry import contract_of
+    >>> layout = Layout(axes=("dp", "tp"), coordinates={r: divmod(r, 2) for r in range(4)})
+    >>> peer_classes(contract_of("local_grad_norm"), np.arange(4, dtype=np.int32), layout)
+    array([0, 1, 0, 1])
+    """
+    if layout is None:
+        return np.zeros(len(ranks_R), np.int64)
+    axes = contract.axes(Relation.NOISE)
+    if "dp" in axes:
+        axes |= SHARD_AXES | REPLICA_AXES
+    return _looked_up(_PLACES.of(layout, axes & frozenset(layout.axes), False), ranks_R)
+
+
 def needs_device(contract: MetricContract) -> bool:
     """Whether values are equal only on the same device model: a computation, not replicated state."""
     return contract.name.startswith("canary_")

@@ -134,8 +134,10 @@ def are_concurrent(one: Evidence, other: Evidence) -> bool:
 def outcome(earlier: Evidence, later: Evidence) -> Outcome:
     """What becomes of ``later``: follows, leads or apart."""
     together = are_concurrent(earlier, later)
-    if together and _is_consequence(earlier, of=later):
+    if together and (_is_consequence(earlier, of=later) or _is_vaguer(earlier, later)):
         return Outcome.LEADS
+    if later.pattern is Pattern.PEER_DRIFT and family(earlier) is Family.EXPLOSION:
+        return Outcome.FOLLOWS  # what explodes scatters from rank to rank too
     ruled = RULES[family(earlier), family(later)][0 if together else 1]
     match ruled:
         case Outcome.SAME_RANKS:
@@ -168,6 +170,16 @@ def _is_consequence(canary: Evidence, *, of: Evidence) -> bool:
         and family(of) is Family.DIFFERENCE
         and phase_of(of.metric, declared=of.phase) is Phase.STATE
         and _share_rank(canary, of)
+    )
+
+
+def _is_vaguer(drift: Evidence, other: Evidence) -> bool:
+    """Whether a shift among peers, whose onset is an estimate, stands beside values that must be equal."""
+    return (
+        drift.pattern is Pattern.PEER_DRIFT
+        and family(other) is Family.DIFFERENCE
+        and other.pattern is not Pattern.PEER_DRIFT
+        and _share_rank(drift, other)
     )
 
 

@@ -16,6 +16,7 @@ from .explosion import Explosion, ExplosionConfig
 from .linear_checksum import LinearChecksum
 from .loss_scale import LossScaleConfig
 from .nonfinite import Nonfinite
+from .peer_outlier import PeerOutlier, PeerOutlierConfig
 from .repeat import Repeat
 from .stall import Stall, StallConfig
 
@@ -31,6 +32,7 @@ class DetectorsConfig:
     explosion: ExplosionConfig = field(default_factory=ExplosionConfig)
     curve_drift: CurveDriftConfig = field(default_factory=CurveDriftConfig)
     stall: StallConfig = field(default_factory=StallConfig)
+    peer_outlier: PeerOutlierConfig = field(default_factory=PeerOutlierConfig)
 
     def __post_init__(self) -> None:
         least = self.explosion.loss_hold
@@ -54,4 +56,5 @@ def make_detectors(config: DetectorsConfig | None = None) -> list[Detector]:
         LinearChecksum(),
         CurveDrift(config.curve_drift),
         Stall(config.stall),
+        PeerOutlier(config.peer_outlier),
     ]

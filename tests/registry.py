@@ -19,6 +19,7 @@ from detectors.curve_drift import CurveDrift
 from detectors.explosion import Explosion
 from detectors.linear_checksum import LinearChecksum
 from detectors.nonfinite import Nonfinite
+from detectors.peer_outlier import PeerOutlier
 from detectors.repeat import Repeat
 from detectors.stall import Stall
 from firstfault.telemetry import UNNAMED_RANK
@@ -195,5 +196,12 @@ CASES: tuple[Case, ...] = (
         onset=120,
         ranks=(BAD_RANK,),
         is_of_silence=True,
+    ),
+    Case(
+        make=PeerOutlier,
+        healthy=_job(),
+        faulty=_job("local_grad_norm", 157, lambda norm_T: norm_T * 1.6),
+        onset=157,
+        ranks=(BAD_RANK,),
     ),
 )

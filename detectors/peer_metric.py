@@ -1,0 +1,223 @@
+"""One metric under the eyes of the peer fold: its ranks as columns, its groups as segments of them.
+
+Axes: K positions at which somebody reported the metric, R ranks of a block, C columns (ranks known so far),
+S groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ingest.blocks import Floats, Ints, IterationBlock, NumberBlock, Ranks
+
+from . import peer_fold as fold
+from . import peer_levels as at
+from . import peer_rows as on_rows
+from .base import State
+from .groups import NO_CLASS, segments
+from .kernels import Array
+
+_STREAMS, _GROUPS = "streams", "groups"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the fold says of one rank at one row."""
+
+    code: int
+    rank: int
+    iteration: int
+
+
+class PeerMetric:
+    """Folds the values of one metric into scores and reports; grows as ranks come to be known."""
+
+    def __init__(self, knobs: Floats) -> None:
+        self.knobs = knobs
+        self.ranks_C: Ranks = np.empty(0, np.int32)
+        self.class_C: Ints = np.empty(0, np.int64)
+        self.has_reported_C = np.empty(0, np.bool_)
+        self.is_reset_due = False
+        self.ints = np.zeros(on_rows.INTS, np.int64)
+        self.ints[on_rows.ROW] = 1  # so that no row follows the row 0 of a fresh stream
+        self.row_ring = np.zeros(on_rows.RING, np.int64)
+        self.streams_CF: Floats = np.zeros((0, at.STREAM))
+        self.ring_CN: Floats = np.zeros((0, on_rows.RING))
+        self.groups: dict[int, Floats] = {}
+
+    def meet(self, ranks_R: Ranks, class_R: Ints) -> Ints:
+        """The column of each rank of a block; ranks not known yet get one. A new class is a new group."""
+        if not np.array_equal(ranks_R, self.ranks_C):
+            self._grow(np.union1d(self.ranks_C, ranks_R).astype(np.int32))
+        column_R = np.searchsorted(self.ranks_C, ranks_R)
+        self.class_C[column_R] = class_R
+        return column_R
+
+    def first_reports(self, numbers: NumberBlock, column_R: Ints) -> Ints:
+        """Row of the block at which each column that never reported before does so first."""
+        new_R = np.flatnonzero(~self.has_reported_C[column_R])
+        if not len(new_R):
+            return np.empty(0, np.int64)
+        present_TN = numbers.present_TR[:, new_R]
+        is_there = present_TN.any(axis=0)
+        self.has_reported_C[column_R[new_R[is_there]]] = True
+        return np.asarray(present_TN.argmax(axis=0)[is_there])
+
+    def fold(
+        self,
+        block: IterationBlock,
+        numbers: NumberBlock,
+        column_R: Ints,
+        *,
+        gates: tuple[Floats, Floats],
+        marked_T: Ints,
+        on_report: Callable[[Report], None] | None = None,
+    ) -> tuple[Ints, Floats]:
+        """Fold a block: (index of each row with values, score of each column at it, NaN where none).
+
+        ``gates`` hold those of the fast and the slow sums at each position, ``marked_T`` is positive
+        where what the ranks have in common changes, so that their offsets must be learned anew.
+        """
+        at_K = np.flatnonzero(numbers.present_TR.any(axis=1))
+        reset_K = self._resets(at_K, marked_T)
+        if not len(at_K):
+            return at_K, np.empty((0, len(self.ranks_C)))
+        value_KC = np.full((len(at_K), len(self.ranks_C)), np.nan)
+        value_KC[:, column_R] = logarithms(numbers, at_K)
+        order, start_S, labels = self._segments()
+        groups_SF = np.array([self._group(label) for label in labels]).reshape(-1, at.GROUP)
+        given_V = np.full(value_KC.size, np.nan)
+        self.ints[on_rows.WIDTH], self.ints[on_rows.SEGMENTS] = len(self.ranks_C), len(labels)
+        reports = np.zeros(4 * (len(self.ranks_C) + len(labels)) + 4, np.int64)
+        iteration_K = np.ascontiguousarray(block.iteration_T[at_K])
+        state: list[Array] = [
+            self.ints, self.streams_CF.reshape(-1), groups_SF.reshape(-1), self.ring_CN.reshape(-1),
+            self.row_ring, np.zeros(len(self.ranks_C) + 1), np.zeros(3), reports, given_V, order, start_S,
+            self.knobs,
+        ]  # fmt: skip
+
+        def on_stop(_: int) -> None:
+            pairs = reports[: 2 * int(self.ints[on_rows.REPORTS])].reshape(-1, 2)
+            iteration = int(iteration_K[int(self.ints[on_rows.CURSOR]) - 1])
+            for code, column in pairs.tolist():
+                if on_report is not None:
+                    on_report(Report(code, int(self.ranks_C[column]), iteration))
+
+        # Views: while the fold runs, what a report is about can be looked up.
+        self.groups.update(zip(labels, groups_SF, strict=True))
+        inputs = (value_KC.reshape(-1), iteration_K, gates[0][at_K], gates[1][at_K], reset_K)
+        fold.FOLD.run(inputs, state, on_stop)
+        return at_K, given_V.reshape(value_KC.shape)
+
+    def stream(self, rank: int) -> Floats:
+        """The floats of the stream of ``rank``; the indices are those of `peer_levels`."""
+        return np.asarray(self.streams_CF[int(np.searchsorted(self.ranks_C, rank))])
+
+    def group(self, rank: int) -> Floats:
+        """The floats of the group of ``rank``."""
+        return self._group(int(self.class_C[int(np.searchsorted(self.ranks_C, rank))]))
+
+    def members(self, rank: int) -> Ranks:
+        """The ranks of the group of ``rank`` that ever reported, ascending."""
+        own = self.class_C[int(np.searchsorted(self.ranks_C, rank))]
+        return np.asarray(self.ranks_C[(self.class_C == own) & self.has_reported_C])
+
+    def recent(self, rank: int) -> tuple[Floats, Ints]:
+        """The last scores of ``rank`` with their iterations, oldest first."""
+        scores_N = self.ring_CN[int(np.searchsorted(self.ranks_C, rank))]
+        row = int(self.ints[on_rows.ROW])
+        at_N = np.arange(max(2, row - on_rows.RING + 1), row + 1) % on_rows.RING
+        known_N = at_N[~np.isnan(scores_N[at_N])]
+        return scores_N[known_N], self.row_ring[known_N]
+
+    @property
+    def has_judged(self) -> bool:
+        """Whether any group has two ranks and all it takes to judge them."""
+        return any(
+            bool(group[at.ROWS] >= fold.WARM_ROWS and group[at.VARIANCE] > 0.0)
+            for group in self.groups.values()
+        )
+
+    def snapshot(self) -> State:
+        """The whole state as plain data."""
+        return {
+            "ranks": self.ranks_C.copy(),
+            "classes": self.class_C.copy(),
+            "has_reported": self.has_reported_C.copy(),
+            "is_reset_due": self.is_reset_due,
+            "ints": self.ints.copy(),
+            "row_ring": self.row_ring.copy(),
+            _STREAMS: self.streams_CF.copy(),
+            "ring": self.ring_CN.copy(),
+            _GROUPS: {str(label): group.copy() for label, group in self.groups.items()},
+        }
+
+    def restore(self, state: State) -> None:
+        """Continue from what `snapshot` gave."""
+        self.ranks_C = np.array(state["ranks"], np.int32)
+        self.class_C = np.array(state["classes"], np.int64)
+        self.has_reported_C = np.array(state["has_reported"], np.bool_)
+        self.is_reset_due = state["is_reset_due"]
+        self.ints = np.array(state["ints"], np.int64)
+        self.row_ring = np.array(state["row_ring"], np.int64)
+        self.streams_CF = np.array(state[_STREAMS], np.float64).reshape(-1, at.STREAM)
+        self.ring_CN = np.array(state["ring"], np.float64).reshape(-1, on_rows.RING)
+        self.groups = {int(label): np.array(group) for label, group in state[_GROUPS].items()}
+
+    def miss(self, marked_T: Ints) -> None:
+        """A block without this metric, in which what the ranks have in common may change."""
+        self.is_reset_due = self.is_reset_due or bool((marked_T > 0).any())
+
+    def _resets(self, at_K: Ints, marked_T: Ints) -> Ints:
+        """Whether a change came at each row with values, or since the row before it."""
+        counted_T = np.concatenate(([0], np.cumsum(marked_T > 0)))
+        until_K = counted_T[at_K + 1]
+        before_K = np.concatenate(([0], until_K[:-1])) if len(at_K) else until_K
+        reset_K = (until_K > before_K).astype(np.int64)
+        if len(at_K):
+            reset_K[0] |= int(self.is_reset_due)
+            self.is_reset_due = False
+        after = counted_T[-1] - (until_K[-1] if len(at_K) else 0)
+        self.is_reset_due = self.is_reset_due or bool(after)
+        return reset_K
+
+    def _segments(self) -> tuple[Ints, Ints, Sequence[int]]:
+        order, start_S, _ = segments(self.class_C)
+        labels = self.class_C[order[start_S]].tolist() if len(order) else []
+        return order.astype(np.int64), np.append(start_S, len(order)).astype(np.int64), labels
+
+    def _group(self, label: int) -> Floats:
+        return self.groups.setdefault(label, np.zeros(at.GROUP))
+
+    def _grow(self, all_C: Ranks) -> None:
+        old_C = np.searchsorted(all_C, self.ranks_C)
+
+        def grown(array: Any, empty: Any) -> Any:
+            wide = np.full((len(all_C), *array.shape[1:]), empty, array.dtype)
+            wide[old_C] = array
+            return wide
+
+        self.streams_CF = grown(self.streams_CF, 0.0)
+        fresh_C = np.ones(len(all_C), np.bool_)
+        fresh_C[old_C] = False
+        self.streams_CF[fresh_C, at.FACTOR] = 1.0
+        self.ring_CN = grown(self.ring_CN, np.nan)
+        self.class_C = grown(self.class_C, NO_CLASS)
+        self.has_reported_C = grown(self.has_reported_C, False)
+        self.ranks_C = all_C
+
+
+def logarithms(numbers: NumberBlock, at_K: Ints) -> Floats:
+    """K × R: logarithm of what was reported, infinity for what is not finite, NaN for what has none.
+
+    A norm of 0 was not computed, and a loss that changes its sign has no relative noise.
+    """
+    values_KR, present_KR = numbers.values_TR[at_K], numbers.present_TR[at_K]
+    is_finite_KR = np.isfinite(values_KR)
+    usable_KR = present_KR & is_finite_KR & (values_KR > 0)
+    log_KR = np.log(np.where(usable_KR, values_KR, 1.0))
+    return np.where(usable_KR, log_KR, np.where(present_KR & ~is_finite_KR, np.inf, np.nan))

@@ -1,0 +1,198 @@
+"""The tests of one stream among its peers: sums, single steps, and whether what was suspected lasts.
+
+Parts of `peer_fold`, which says where they come from.
+"""
+
+# ruff: noqa: PLR0917
+# A compiled fold takes its state as flat arrays by position.
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from .order_statistics import Numbers
+from .peer_levels import (
+    ALARM_GATE,
+    ALARM_KIND,
+    ALARM_PEERS,
+    ALARM_ROW,
+    ALARM_SCORE,
+    BACK,
+    CLIP,
+    COUNT,
+    FAST_UP,
+    FAST_UP_ROW,
+    GREATEST,
+    HELD,
+    HOLD_COUNT,
+    HOLD_LENGTH,
+    HOLD_SUM,
+    OUT,
+    OVER,
+    PHASE,
+    QUIET,
+    RESIDUAL,
+    SCORE,
+    SEEN,
+    SHIFT,
+    SIGN,
+    STREAM,
+    clear_sums,
+)
+from .peer_rows import CONFIRMED, FEW_PEERS, RECOVERED, RETURNED, Counts
+
+# Kinds of alarm.
+SUM, STEP = range(2)
+# Knobs: indices into the array that PeerOutlierConfig.knobs gives.
+STEP_SCORE, LEAST_SHIFT, IS_UPWARD, FEW_FACTOR, LEAST_VARIANCE = range(5)
+KNOBS = 5
+
+WARM_POINTS = 32.0
+"""Points of a stream before it is judged: its offset is known to a fifth of the noise, and `MARGIN` allows
+for the rest."""
+FAST, SLOW = 0.5, 0.2
+"""What a sum takes off each score, in standard deviations: half of the shift that it notices soonest."""
+MARGIN = 2.0
+"""Is taken off besides over the root of the stream's points, for the offset itself is an estimate."""
+FRESH_POINTS = 1024.0
+"""Points from which on that no longer shrinks, for older ones are forgotten (`peer_levels.FORGET`)."""
+HOLD_LEAST, HOLD_MOST = 24.0, 256.0
+"""Points over which a suspicion must repeat itself: (5 / shift)², at which half of the shift is 2.5 sigma."""
+KEPT_SHARE = 0.5
+GONE_SHARE = 0.25
+"""Share of the shift below which a confirmed rank counts as back among its peers."""
+BACK_POINTS = 128.0
+STEP_RATIO = 1.5
+"""A step must be so much greater than the next greatest score of its row: else the whole row is wild."""
+STEP_OVER_GREATEST = 2.5
+"""And than the greatest score that the group has had, which adapts to heavy tails."""
+STEP_SHIFTS = 5.0
+"""And than so many of the least shifts that matter: one row weighs less than many."""
+
+
+def add_up(
+    at: int, row: int, score: float, fast: float, slow: float, stream: Numbers, knobs: Sequence[float]
+) -> float:  # fmt: skip
+    """Let the four sums of a stream take a score: the greatest of them over its gate."""
+    points = stream[at + COUNT]
+    margin = MARGIN / math.sqrt(points if points < FRESH_POINTS else FRESH_POINTS)
+    greatest = 0.0
+    for k in range(4):
+        before = stream[at + FAST_UP + k]
+        rest = before + (score if k % 2 == 0 else -score) - (FAST if k < 2 else SLOW) - margin
+        if rest <= 0.0 or (k % 2 == 1 and knobs[IS_UPWARD] > 0.0):
+            stream[at + FAST_UP + k] = 0.0
+            continue
+        if before == 0.0:
+            stream[at + FAST_UP_ROW + k] = row
+        stream[at + FAST_UP + k] = rest
+        over = rest / (fast if k < 2 else slow)
+        if over > greatest:
+            greatest = over
+            if over > 1.0:
+                set_shift(at, k, row, rest, rest / over, margin, stream)
+    stream[at + OVER] = greatest
+    return greatest
+
+
+def set_shift(at: int, k: int, row: int, rest: float, gate: float, margin: float, stream: Numbers) -> None:
+    """What the sum ``k`` says of the shift: its sign, its size in standard deviations, when it began."""
+    began = stream[at + FAST_UP_ROW + k]
+    stream[at + SIGN] = 1.0 if k % 2 == 0 else -1.0
+    stream[at + SHIFT] = rest / (row - began + 1.0) + (FAST if k < 2 else SLOW) + margin
+    stream[at + ALARM_SCORE] = rest
+    stream[at + ALARM_GATE] = gate
+    stream[at + ALARM_ROW] = began
+
+
+def suspect(at: int, kind: int, peers: int, stream: Numbers) -> None:
+    """Put a stream whose shift is set on hold: does it last?"""
+    shift = stream[at + SHIFT]
+    stream[at + PHASE] = HELD
+    stream[at + ALARM_KIND] = kind
+    stream[at + ALARM_PEERS] = peers
+    stream[at + HOLD_LENGTH] = min(max(math.ceil(25.0 / (shift * shift)), HOLD_LEAST), HOLD_MOST)
+    stream[at + HOLD_COUNT] = 0.0
+    stream[at + HOLD_SUM] = 0.0
+
+
+def watch_held(at: int, score: float, stream: Numbers) -> int:
+    """A further score of a suspected stream: what to report, 0 for nothing yet."""
+    stream[at + HOLD_SUM] += stream[at + SIGN] * score
+    stream[at + HOLD_COUNT] += 1.0
+    if stream[at + HOLD_COUNT] < stream[at + HOLD_LENGTH]:
+        return 0
+    clear_sums(at, stream)
+    mean = stream[at + HOLD_SUM] / stream[at + HOLD_COUNT]
+    if mean < KEPT_SHARE * stream[at + SHIFT]:
+        stream[at + PHASE] = QUIET
+        return RECOVERED
+    stream[at + PHASE] = OUT
+    stream[at + BACK] = stream[at + SHIFT]
+    return CONFIRMED
+
+
+def watch_out(at: int, score: float, stream: Numbers) -> int:
+    """A further score of a confirmed stream: whether it is back among its peers."""
+    stream[at + BACK] += (stream[at + SIGN] * score - stream[at + BACK]) / BACK_POINTS
+    if stream[at + BACK] >= GONE_SHARE * stream[at + SHIFT]:
+        return 0
+    stream[at + PHASE] = QUIET
+    return RETURNED
+
+
+def find_step(
+    first: int, stop: int, count: int, g: int, stream: Numbers, group: Numbers, order: Counts,
+    knobs: Sequence[float],
+) -> int:  # fmt: skip
+    """The column of a single gross step in this row, or -1; learns the greatest ordinary score."""
+    top, second, where = 0.0, 0.0, -1
+    for i in range(first, stop):
+        at = order[i] * STREAM
+        if stream[at + SEEN] == 1.0 and stream[at + PHASE] == QUIET and stream[at + COUNT] >= WARM_POINTS:
+            size = abs(stream[at + SCORE])
+            if size > top:
+                top, second, where = size, top, order[i]
+            elif size > second:
+                second = size
+    if where < 0:
+        return -1
+    at = where * STREAM
+    gate = max(knobs[STEP_SCORE], STEP_OVER_GREATEST * group[g + GREATEST])
+    is_lonely = top >= STEP_RATIO * second or count == FEW_PEERS
+    is_wanted = knobs[IS_UPWARD] == 0.0 or stream[at + SCORE] > 0.0
+    is_large = abs(stream[at + RESIDUAL]) >= STEP_SHIFTS * knobs[LEAST_SHIFT]
+    if top > gate and is_lonely and is_wanted and is_large:
+        stream[at + SIGN] = 1.0 if stream[at + SCORE] > 0.0 else -1.0
+        stream[at + SHIFT] = CLIP
+        stream[at + ALARM_SCORE] = top
+        stream[at + ALARM_GATE] = gate
+        return where
+    group[g + GREATEST] = max(group[g + GREATEST], min(top, gate))
+    return -1
+
+
+def moved_together(
+    first: int, stop: int, chosen: int, fast: float, slow: float, stream: Numbers, order: Counts
+) -> bool:  # fmt: skip
+    """Whether so many ranks shifted with the ``chosen`` one, or against it, that no one is the odd one."""
+    same, against, members = 1, 0, 0
+    sign = stream[chosen * STREAM + SIGN]
+    for i in range(first, stop):
+        at = order[i] * STREAM
+        if stream[at + PHASE] != QUIET or stream[at + COUNT] < WARM_POINTS:
+            continue
+        members += 1
+        if order[i] == chosen or stream[at + OVER] <= 0.5:
+            continue
+        up = max(stream[at + FAST_UP] / fast, stream[at + FAST_UP + 2] / slow)
+        down = max(stream[at + FAST_UP + 1] / fast, stream[at + FAST_UP + 3] / slow)
+        if (up > down) == (sign > 0.0):
+            same += 1
+        else:
+            against += 1
+    if members <= FEW_PEERS + 1:
+        return False
+    moved = same + against
+    return moved > max(2, members // 8) and (against > 0 or 2 * moved > members)
