@@ -14,34 +14,38 @@ _LOOKS = 5
 _Read = TypeVar("_Read")
 
 
-class VanishedError(Exception):
+class _VanishedError(Exception):
     """A file that was listed is not there any more."""
 
 
-def read_again(read: Callable[[], _Read]) -> _Read:
-    """``read``, once more while files vanish under it."""
+class Files:
+    """Opens files for one look at a folder."""
+
+    def __init__(self, *, is_last_look: bool) -> None:
+        self._is_last_look = is_last_look
+
+    def read(self, path: Path, use: Callable[[Any], _Read]) -> _Read | None:
+        """What ``use`` makes of the open Parquet file; None if it cannot be read."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            with pq.ParquetFile(path) as file:
+                return use(file)
+        except FileNotFoundError as error:
+            if self._is_last_look:
+                return None  # files go faster than we look: what is left is the answer
+            raise _VanishedError(path.name) from error
+        except (OSError, pa.ArrowException) as error:
+            log.warning("a file of history cannot be read", extra={"file": path.name, "reason": str(error)})
+            return None
+
+
+def look(read: Callable[[Files], _Read]) -> _Read:
+    """What ``read`` makes of the files, listed again while some vanish under it."""
     for _ in range(_LOOKS - 1):
         try:
-            return read()
-        except VanishedError:
+            return read(Files(is_last_look=False))
+        except _VanishedError:
             continue
-    return read()
-
-
-def read_file(path: Path, use: Callable[[Any], _Read]) -> _Read | None:
-    """What ``use`` makes of an open Parquet file; None if it cannot be read.
-
-    Raises:
-        VanishedError: it is gone.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path) as file:
-            return use(file)
-    except FileNotFoundError as error:
-        raise VanishedError(path.name) from error
-    except (OSError, pa.ArrowException) as error:
-        log.warning("a file of history cannot be read", extra={"file": path.name, "reason": str(error)})
-        return None
+    return read(Files(is_last_look=True))

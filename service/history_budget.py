@@ -1,9 +1,10 @@
 """Keeps history within its bytes: what goes first, and what goes last.
 
-Values of single ranks go first, oldest first: they are many and soon old. Then the finest level of the
-summaries, of the runs silent longest; their curves stay, coarser. Then windows of incidents that are closed,
-then the coarse curves, and only when nothing else is left windows of open incidents, which is counted and
-logged.
+Values of single ranks go first, oldest first, those frozen for incidents that are closed among them: they are
+many and soon old. A quarter of the budget is kept for the flight recorder, without which nothing could be
+frozen. Then goes the finest level of the summaries, of the runs silent longest; their curves stay, coarser.
+Then coarse curves, then the recorder's quarter, and only when nothing else is left windows of open
+incidents, which is counted and logged.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import errno
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from .history_config import HistoryConfig
@@ -36,6 +37,9 @@ log = logging.getLogger(__name__)
 
 _PRUNED_TO = 0.9
 """Share of the budget left after pruning: looking at every file is dear, so it is done rarely."""
+_RESERVED = 0.25
+"""Share of the budget that values of single ranks keep against curves: 512 MB of the default, some 600
+iterations of a job of 10 000 ranks."""
 
 
 class Budget:
@@ -49,6 +53,7 @@ class Budget:
         self.used_bytes = self._measure()
         self.counts: Counter[str] = Counter()
         """Files pruned, by kind; ``open_window`` is the one that hurts."""
+        self.written(0)  # the budget may have been lowered
 
     def demand_room(self, size: int) -> None:
         """Make sure that ``size`` more bytes may be written, pruning if they may not.
@@ -80,8 +85,10 @@ class Budget:
     def _prune(self, target_bytes: int, only: str = "") -> None:
         self.used_bytes = self._measure()
         for kind, path in self._victims():
-            if self.used_bytes <= target_bytes or (only and kind != only):
+            if self.used_bytes <= target_bytes:
                 return
+            if only and kind != only:
+                continue
             if kind == SUMMARY:
                 self._coarsen(path)
             else:
@@ -93,16 +100,28 @@ class Budget:
     def _victims(self) -> Iterator[tuple[str, Path]]:
         """Every file in the order in which it may go; looked up as it is needed, since pruning makes some."""
         runs = sorted(run_folders(self._folder), key=_newest)
-        values = [one.path for run in runs for one in self._segments(run, VALUES)]
-        yield from ((VALUES, path) for path in sorted(values, key=_modified))
+        values = sorted((one.path for run in runs for one in self._segments(run, VALUES)), key=_modified)
+        frozen = sorted(windows(self._folder), key=lambda one: _modified(one.path))
+        closed = [one.path for one in frozen if not self._is_open(one.incident_id)]
+        spare = [(VALUES, path) for path in self._beyond_reserve(values)]
+        yield from sorted([*spare, *(("closed_window", path) for path in closed)], key=_age)
         for run in runs:
             yield from ((SUMMARY, one.path) for one in self._segments(run, SUMMARY))
-        frozen = sorted(windows(self._folder), key=lambda one: _modified(one.path))
-        closed = {one.incident_id for one in frozen if not self._is_open(one.incident_id)}
-        yield from (("closed_window", one.path) for one in frozen if one.incident_id in closed)
         for run in runs:
             yield from ((COARSE, one.path) for one in self._segments(run, COARSE))
-        yield from (("open_window", one.path) for one in frozen if one.incident_id not in closed)
+        yield from ((VALUES, path) for path in values[len(spare) :])
+        yield from (("open_window", one.path) for one in frozen if one.path not in closed)
+
+    def _beyond_reserve(self, values: Sequence[Path]) -> list[Path]:
+        """The oldest values, up to the share that is the recorder's own."""
+        spare_bytes = sum(size_of(path) for path in values) - _RESERVED * self._config.budget_bytes
+        found: list[Path] = []
+        for path in values:
+            if spare_bytes <= 0:
+                break
+            spare_bytes -= size_of(path)
+            found.append(path)
+        return found
 
     def _segments(self, run: Path, kind: str) -> Iterator[Segment]:
         for attempt in attempts_in(self._folder, run.name):
@@ -136,6 +155,10 @@ class Budget:
 def _newest(run: Path) -> float:
     """When anything of a run was written last."""
     return max((_modified(path) for path in run.rglob("*.parquet")), default=0.0)
+
+
+def _age(victim: tuple[str, Path]) -> float:
+    return _modified(victim[1])
 
 
 def _modified(path: Path) -> float:

@@ -5,13 +5,13 @@ Axes: B rows of a curve.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from .history_access import read_file
+from .history_access import Files
 from .history_names import Claim
 from .history_parquet import read_level
 from .history_summary import LEVEL_BITS, MAX_LEVEL, Columns, bucket_starts, fold, joined, picked
@@ -34,7 +34,9 @@ class Curve:
     columns: Columns
 
 
-def read_curve(found: Sequence[Claim], metric: str, start: int, last: int, points: int) -> Curve:
+def read_curve(
+    files: Files, found: Sequence[Claim], metric: str, start: int, last: int, *, points: int
+) -> Curve:
     """A metric in the iterations ``start`` to ``last``, in at most ``points`` rows."""
     found = [one for one in found if one.last >= start and one.first <= last]
     if not found:
@@ -43,7 +45,7 @@ def read_curve(found: Sequence[Claim], metric: str, start: int, last: int, point
     span = min(last, found[-1].last) - max(start, found[0].first) + 1
     level = next(k for k in range(MAX_LEVEL + 1) if span >> (LEVEL_BITS * k) < limit or k == MAX_LEVEL)
     while True:
-        used, rows = _level_rows(found, level, metric, start, last)
+        used, rows = _level_rows(files, found, level, partial(read_level, metric=metric, last=last), start)
         size, positions = len(rows["iteration"]), int(rows["positions"].sum())
         # a bucket has at most 16 in the level below, and one of the first level as many as it counts
         below = positions if level == 1 else size << LEVEL_BITS
@@ -57,18 +59,21 @@ def read_curve(found: Sequence[Claim], metric: str, start: int, last: int, point
 
 
 def _level_rows(
-    found: Sequence[Claim], level: int, metric: str, start: int, last: int
+    files: Files,
+    found: Sequence[Claim],
+    level: int,
+    read: Callable[..., tuple[int, Columns] | None],
+    start: int,
 ) -> tuple[int, Columns]:
-    """The rows of ``level`` in the range, and the coarsest level that they were read from."""
+    """The rows of ``level`` from ``start`` on, and the coarsest level that they were read from."""
     parts: list[Columns] = []
     used = 0
     for claim in found:
-        first = max(start, claim.first)
         # part of a file: its coarse buckets may count what another file answers for
-        use = partial(read_level, level=level if claim.is_whole else 0, metric=metric, first=first, last=last)
-        read = read_file(claim.path, use)
-        if read is not None:
-            of_level, rows = read
+        wanted = level if claim.is_whole else 0
+        got = files.read(claim.path, partial(read, level=wanted, first=max(start, claim.first)))
+        if got is not None:
+            of_level, rows = got
             if not claim.is_whole:
                 rows = picked(rows, rows["iteration"] >= claim.first)
             parts.append(rows)

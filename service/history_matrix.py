@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ingest.blocks import Flags, Floats, Ints, Ranks, Words
 
-from .history_access import read_file
+from .history_access import Files
 from .history_names import Claim, Segment, WindowFile, claims
 from .history_parquet import Cells, read_cells
 
@@ -54,28 +54,30 @@ class Part:
     max_cells: int
 
 
-def read_matrix(files: Sequence[Segment | WindowFile], metric: str, part: Part) -> Matrix | None:
+def read_matrix(
+    files: Files, found: Sequence[Segment | WindowFile], metric: str, part: Part
+) -> Matrix | None:
     """A metric out of files of values; None if none of them has any of it.
 
     Newest first, so that what is too much is cut at the front.
     """
     parts: list[Cells] = []
     held = 0
-    for claim in reversed(claims(files)):
+    for claim in reversed(claims(found)):
         if claim.last < part.start or claim.first > part.last:
             continue
         if held > part.max_cells:
             return _as_matrix(metric, parts, part.max_cells, is_cut=True)
-        cells = _claimed_cells(claim, metric, part)
+        cells = _claimed_cells(files, claim, metric, part)
         if cells is not None and len(cells.rank_K):
             parts.insert(0, cells)
             held += len(cells.rank_K)
     return _as_matrix(metric, parts, part.max_cells) if held else None
 
 
-def _claimed_cells(claim: Claim, metric: str, part: Part) -> Cells | None:
+def _claimed_cells(files: Files, claim: Claim, metric: str, part: Part) -> Cells | None:
     first, last = max(part.start, claim.first), min(part.last, claim.last)
-    cells = read_file(claim.path, lambda file: read_cells(file, metric, first, last))
+    cells = files.read(claim.path, lambda file: read_cells(file, metric, first, last))
     if cells is None or part.ranks is None:
         return cells
     kept_K = np.isin(cells.rank_K, np.array(sorted(part.ranks), np.int64))

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .history_access import read_again, read_file
+from .history_access import Files, look
 from .history_curve import Curve, read_curve
 from .history_matrix import Matrix, Part, read_matrix
 from .history_names import (
@@ -60,23 +60,23 @@ class HistoryReader:
     def metrics(self, run_id: str) -> list[str]:
         """The metrics that have a curve, in any attempt, sorted."""
 
-        def read() -> list[str]:
-            files = [
+        def read(files: Files) -> list[str]:
+            found = [
                 one for at in self.attempts(run_id) for one in self._segments(run_id, at, SUMMARY, COARSE)
             ]
-            named = [read_file(one.path, metadata_of) or {} for one in files]
+            named = [files.read(one.path, metadata_of) or {} for one in found]
             return sorted({name for one in named for name in one.get("metrics", [])})
 
-        return read_again(read)
+        return look(read)
 
     def checksum_metrics(self, run_id: str, attempt: int) -> list[str]:
         """The checksums of which values of ranks are still held, sorted."""
 
-        def read() -> list[str]:
-            named = [read_file(one.path, value_names) for one in self._segments(run_id, attempt, VALUES)]
+        def read(files: Files) -> list[str]:
+            named = [files.read(one.path, value_names) for one in self._segments(run_id, attempt, VALUES)]
             return sorted({name for one in named if one is not None for name in one.checksums})
 
-        return read_again(read)
+        return look(read)
 
     def curve(
         self,
@@ -97,11 +97,11 @@ class HistoryReader:
             raise ValueError(f"points must be >= 1, got {points}")
         last = _END if stop is None else stop - 1
 
-        def read() -> Curve:
+        def read(files: Files) -> Curve:
             found = claims(self._segments(run_id, attempt, SUMMARY, COARSE))
-            return read_curve(found, metric, start, last, points)
+            return read_curve(files, found, metric, start, last, points=points)
 
-        return read_again(read)
+        return look(read)
 
     def matrix(
         self,
@@ -119,31 +119,31 @@ class HistoryReader:
         """
         part = self._part(start, stop, ranks)
 
-        def read() -> Matrix | None:
+        def read(files: Files) -> Matrix | None:
             frozen = [one for one in windows(self._folder) if (one.run_id, one.attempt) == (run_id, attempt)]
-            return read_matrix([*self._segments(run_id, attempt, VALUES), *frozen], metric, part)
+            return read_matrix(files, [*self._segments(run_id, attempt, VALUES), *frozen], metric, part)
 
-        return read_again(read)
+        return look(read)
 
     def window(self, incident_id: str) -> FrozenWindow | None:
         """What is frozen for an incident; None if nothing is."""
 
-        def read() -> FrozenWindow | None:
+        def read(files: Files) -> FrozenWindow | None:
             for one in windows(self._folder, incident_id):
-                names = read_file(one.path, value_names)
+                names = files.read(one.path, value_names)
                 if names is not None:
                     place = (one.run_id, one.attempt, one.first, one.last, one.is_complete)
                     return FrozenWindow(one.incident_id, *place, names.numbers, names.checksums)
             return None
 
-        return read_again(read)
+        return look(read)
 
     def window_matrix(
         self, incident_id: str, metric: str, *, ranks: Collection[int] | None = None
     ) -> Matrix | None:
         """A metric of every rank (or of ``ranks``) in the frozen window of an incident."""
         part = self._part(0, None, ranks)
-        return read_again(lambda: read_matrix(windows(self._folder, incident_id)[:1], metric, part))
+        return look(lambda files: read_matrix(files, windows(self._folder, incident_id)[:1], metric, part))
 
     def _segments(self, run_id: str, attempt: int, *kinds: str) -> list[Segment]:
         folder = attempt_folder(self._folder, run_id, attempt)

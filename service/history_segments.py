@@ -35,8 +35,8 @@ from .history_summary import Columns, joined, picked
 log = logging.getLogger(__name__)
 
 _JOINED_FILES = 16
-_LARGEST_JOINED_ROWS = 1 << 15
-"""Files of more rows are left alone: sixteen of them would take 60 MB to join."""
+_JOINED_ROWS = 1 << 18
+"""Fewer files are joined too once they hold 262 144 rows, some 30 MB in memory; such a file is left alone."""
 
 
 class AttemptSegments:
@@ -104,15 +104,14 @@ class AttemptSegments:
 
     def _join_small(self) -> None:
         while True:
-            found = segments(self.folder, SUMMARY, COARSE)
             tail: list[Segment] = []
-            for one in reversed(found):
-                if one.kind != SUMMARY or one.rows >= _LARGEST_JOINED_ROWS:
-                    break
-                if tail and _tier(one) > _tier(tail[-1]):
+            for one in reversed(segments(self.folder, SUMMARY, COARSE)):
+                is_large = one.kind != SUMMARY or one.rows >= _JOINED_ROWS
+                if is_large or (tail and _tier(one) > _tier(tail[-1])):
                     break
                 tail.append(one)
-            if len(tail) < _JOINED_FILES or not self._join(tail[::-1]):
+            is_much = len(tail) > 1 and sum(one.rows for one in tail) >= _JOINED_ROWS
+            if not (is_much or len(tail) >= _JOINED_FILES) or not self._join(tail[::-1]):
                 return
 
     def _join(self, small: Sequence[Segment]) -> bool:

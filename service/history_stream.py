@@ -99,15 +99,15 @@ def summary_rows(blocks: Sequence[IterationBlock]) -> tuple[Columns, Ints, list[
     """The summaries of the blocks, ascending by metric and iteration; the metric of each row; their names."""
     names = names_in(block.numbers for block in blocks)
     parts: list[Columns] = []
-    metrics: list[int] = []
+    metrics: list[Ints] = []
     slabs = list(_slabs(blocks))
     for at, name in enumerate(names):
         for slab in slabs:
             having = [block for block in slab if name in block.numbers]
             if having:
                 parts.append(_summary(having, name))
-                metrics += [at] * len(parts[-1]["iteration"])
-    return joined(parts), np.array(metrics, np.int64), names
+                metrics.append(np.full(len(parts[-1]["iteration"]), at))
+    return joined(parts), np.concatenate([np.empty(0, np.int64), *metrics]), names
 
 
 def value_slabs(blocks: Sequence[IterationBlock]) -> Iterator[Slab]:

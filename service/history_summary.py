@@ -64,7 +64,9 @@ def summarise(
         values_TR, present_TR = values_TR[some_T], present_TR[some_T]
     finite_TR = present_TR & np.isfinite(values_TR)
     all_finite = bool(finite_TR.all())
-    reported_T = np.count_nonzero(present_TR, axis=1)
+    reported_T = np.full(len(iteration_T), len(ranks_R))
+    if not all_finite:
+        reported_T = np.count_nonzero(present_TR, axis=1)
     rows: dict[str, NDArray[Any]] = {
         "iteration": iteration_T,
         "last_iteration": iteration_T,
@@ -77,9 +79,11 @@ def summarise(
     }
     # NaN sorts last, so the finite values of a row are its first ones
     sorted_TR = np.sort(values_TR if all_finite else np.where(finite_TR, values_TR, np.nan), axis=1)
-    finite_T = np.count_nonzero(finite_TR, axis=1)
+    finite_T = np.full(len(iteration_T), len(ranks_R))
+    if not all_finite:
+        finite_T = np.count_nonzero(finite_TR, axis=1)
     for name, share in zip(STATISTICS, (0.0, 0.25, 0.5, 0.75, 1.0), strict=True):
-        rows[name] = _quantile(sorted_TR, finite_T, share)
+        rows[name] = _quantile(sorted_TR, finite_T, share, same=all_finite)
     rows["min_rank"] = _rank_of(
         ranks_R, finite_T, _filled(values_TR, finite_TR, all_finite, np.inf).argmin(1)
     )
@@ -172,16 +176,25 @@ def _nonfinite_counts(values_TR: Floats, present_TR: Flags, all_finite: bool) ->
     }
 
 
-def _quantile(sorted_TR: Floats, finite_T: Ints, share: float) -> Floats:
-    """Linear between order statistics; two weighted terms, since a difference of large values overflows."""
+def _quantile(sorted_TR: Floats, finite_T: Ints, share: float, *, same: bool) -> Floats:
+    """Linear between order statistics; two weighted terms, since a difference of large values overflows.
+
+    ``same``: as many values are finite in every row, which spares looking each of them up.
+    """
     if not len(sorted_TR):
         return np.empty(0)
-    place_T = np.maximum(finite_T - 1, 0) * share
+    last_T = np.maximum((finite_T[:1] if same else finite_T) - 1, 0)
+    place_T = last_T * share
     below_T = place_T.astype(np.int64)
-    above_T = np.minimum(below_T + 1, np.maximum(finite_T - 1, 0))
-    row_T = np.arange(len(sorted_TR))
-    low_T, high_T = sorted_TR[row_T, below_T], sorted_TR[row_T, above_T]
+    above_T = np.minimum(below_T + 1, last_T)
     weight_T = place_T - below_T
+    if same:
+        low_T, high_T = sorted_TR[:, below_T[0]], sorted_TR[:, above_T[0]]
+        if not weight_T[0]:
+            return low_T.copy()  # not a view that keeps all values alive
+    else:
+        row_T = np.arange(len(sorted_TR))
+        low_T, high_T = sorted_TR[row_T, below_T], sorted_TR[row_T, above_T]
     return np.where(low_T == high_T, low_T, low_T * (1.0 - weight_T) + high_T * weight_T)
 
 

@@ -92,11 +92,13 @@ class HistoryWriter:
         key = run_id_of(run), attempt
         if key in self._attempts and self._attempts[key].pending.blocks:
             self._write(key)
+        is_frozen = False
         try:
-            return self._windows.freeze(incident_id, *key, *interval)
+            is_frozen = self._windows.freeze(incident_id, *key, *interval)
         except OSError as error:
             self._failed("a window could not be frozen", error)
-            return False
+        self._counts["unfrozen_windows"] += not is_frozen
+        return is_frozen
 
     def health(self) -> Mapping[str, int]:
         """Bytes on disk and waiting, what was lost, and files pruned by kind."""
@@ -106,6 +108,7 @@ class HistoryWriter:
             "pending_bytes": self._pending_bytes,
             "failed_writes": self._counts["failed_writes"],
             "dropped_iterations": self._counts["dropped_iterations"],
+            "unfrozen_windows": self._counts["unfrozen_windows"],
             **pruned,
         }
 
