@@ -1,4 +1,4 @@
-"""The command line: `firstfault replay`, `worker`, `drill`, `demo`, `config show`, `version`.
+"""The command line: `firstfault replay`, `compare`, `worker`, `drill`, `demo`, `config show`, `version`.
 
 Standard output is data, standard error is talk. Everything heavy is imported inside the command that
 needs it, so that a small file is judged in under a second.
@@ -13,6 +13,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from .compare_cli import COMPARE_STATUSES, compare
 from .edge import Exit, outer_edge, say
 
 EXIT_STATUSES = """Exit status: 1 if any run has a confirmed incident; else 2 if input was
@@ -91,6 +92,9 @@ def replay(
         )
         status = run_replay(request)
     raise typer.Exit(status)
+
+
+app.command(epilog=COMPARE_STATUSES)(compare)
 
 
 @app.command()

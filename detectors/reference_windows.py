@@ -1,0 +1,246 @@
+"""Two curves of one configuration, beyond noise: do the means of windows differ by more than they did?
+
+The relative difference d_t = (a_t - b_t) / mean(|a_t|, |b_t|) of two healthy runs is noise with a slow
+wander of its own, so nothing is compared without a null that was measured: the spread of window means over
+the early common stretch (after the warm-up, up to a third), or a tolerance that the caller has measured
+elsewhere. With neither, nothing is concluded.
+
+Source: the spread of overlapping window means is the non-overlapping batch means estimator of Meketon and
+Schmeiser, Overlapping Batch Means: Something for Nothing?, WSC 1984, with its degrees of freedom, 1.5 times
+those of windows that do not overlap. Axes: T common points, W windows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ingest.blocks import Flags, Floats, Ints, IterationBlock, NumberBlock
+
+from .reference_exact import Common
+
+WINDOW_POINTS = 100
+"""Points of a window: over so many, the same decoder job on other hardware differs by up to 0.5 %, and a
+rise of 1 % stands out."""
+MIN_WINDOW_POINTS = 20
+"""The same in short logs, where a window is a fifteenth of what is common: a shorter early stretch would
+hold too few of them to learn from."""
+FALSE_ALARM_RATE = 1e-3
+"""Chance that two runs that differ as they did in the early stretch are told apart, over all windows of a
+curve together (Bonferroni over the windows, Student's t for the spread that is learned)."""
+_SKIPPED_SHARE = 0.1
+"""Share of the common points that are warm-up: there, runs that start alike part."""
+_CALIBRATION_SHARE = 1 / 3
+"""Share of the rest that the null is learned from; what it holds cannot be accused."""
+_MIN_FREEDOM = 5.0
+"""Degrees of freedom below which a spread says nothing: at 5 the threshold is already 10 sigma."""
+_SPIKE_SIGMAS = 8.0
+"""Distance from the running median at which a point is a spike: those of two runs come at other points."""
+_SPIKE_HALF_POINTS = 25
+_MAX_SPIKE_SHARE = 0.05
+"""Of more spikes than this share the curve consists, and none is masked."""
+_NONFINITE_SHARE = 0.5
+"""Share of a window that is not a number in one log alone at which it differs: single ones are skips."""
+
+
+_FLOOR_EXPONENT = 0.42
+"""How the floors grow as windows get shorter: from 0.51 % over 100 points to 1.0 % over 20, as measured."""
+FLOORS = {
+    "loss": 0.007,
+    "global_loss": 0.007,
+    # norms of two healthy runs differ by tens of percent at single points; nothing smaller was measured
+    "grad_norm": 0.1,
+}
+"""Curves that are compared, in the order in which they are told, each with the least relative difference of
+means over `WINDOW_POINTS` that counts. Of the longest public healthy curves the same decoder job on other
+hardware, topology or image differs by up to 0.51 %; curves of encoders differ by up to 11 %."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowComparison:
+    """What became of one curve. ``verdict`` is ``same``, ``differs`` or ``no_null``."""
+
+    metric: str
+    points: int
+    """Common points, spikes and non-finite ones left out."""
+    spikes: int
+    verdict: str
+    why: str = ""
+    window_points: int = 0
+    windows: int = 0
+    null: str = ""
+    """``early stretch`` or ``given``."""
+    spread: float = math.nan
+    """Standard deviation of window means in the null."""
+    threshold: float = math.nan
+    """Greatest |difference - level| of a window mean that is noise."""
+    level: float = 0.0
+    """Median difference over the early stretch."""
+    worst: float = math.nan
+    """The window mean farthest from the level, and where it is."""
+    worst_from: int | None = None
+    worst_to: int | None = None
+    first_from: int | None = None
+    """The first window beyond the threshold."""
+    first_to: int | None = None
+
+
+def compare_windows(
+    first: IterationBlock, second: IterationBlock, tolerance: float | None = None
+) -> list[WindowComparison]:
+    """Each curve that both logs have; ``tolerance``: the relative difference that is called the same."""
+    common = Common.of(first, second)
+    compared = []
+    for metric, floor in FLOORS.items():
+        if metric in first.numbers and metric in second.numbers:
+            (one_T, has_one_T), (two_T, has_two_T) = (
+                _mean(block.numbers[metric], common.at_T[side]) for side, block in enumerate((first, second))
+            )
+            both_T = has_one_T & has_two_T
+            curves = (one_T[both_T], two_T[both_T])
+            compared.append(_compare(metric, floor, common.iteration_T[both_T], curves, tolerance))
+    return compared
+
+
+def _mean(block: NumberBlock, at_T: Ints) -> tuple[Floats, Flags]:
+    """(mean over the ranks that report, whether any does); NaN where any of them is not finite.
+
+    Over all ranks of a log, not those that both have: the same job on twice the ranks is comparable.
+    """
+    values_TR, present_TR = block.values_TR[at_T], block.present_TR[at_T]
+    count_T = present_TR.sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean_T = np.where(present_TR, values_TR, 0.0).sum(axis=1) / count_T
+    return np.where(np.isfinite(mean_T), mean_T, np.nan), count_T > 0
+
+
+def _compare(
+    metric: str,
+    floor: float,
+    iteration_T: Ints,
+    curves: tuple[Floats, Floats],
+    tolerance: float | None,
+) -> WindowComparison:
+    difference_T = _relative(*curves)
+    spikes_T = _spikes(difference_T)
+    difference_T = np.where(spikes_T, np.nan, difference_T)
+    points = int(np.isfinite(difference_T).sum())
+    size = min(WINDOW_POINTS, max(MIN_WINDOW_POINTS, len(difference_T) // 15))
+    start = int(len(difference_T) * _SKIPPED_SHARE)
+    edges = list(range(start, len(difference_T) - size + 1, size))
+    blank = WindowComparison(
+        metric=metric,
+        points=points,
+        spikes=int(spikes_T.sum()),
+        verdict="no_null",
+        window_points=size,
+        windows=len(edges),
+    )
+    is_one_sided_T = np.isnan(curves[0]) != np.isnan(curves[1])
+    for at in edges:
+        if is_one_sided_T[at : at + size].mean() > _NONFINITE_SHARE:
+            first, last = int(iteration_T[at]), int(iteration_T[at + size - 1])
+            why = "it is not a number in one of the logs alone"
+            return replace(blank, verdict="differs", why=why, first_from=first, first_to=last)
+    means = [(at, mean) for at in edges if math.isfinite(mean := _nanmean(difference_T[at : at + size]))]
+    null = _given(tolerance) if tolerance is not None else _learned(difference_T[start:], size, floor, edges)
+    if null is None or not means:
+        why = f"no calibrated null: {points} common points are too few to learn how such runs differ"
+        return replace(blank, why=why)
+    return _judged(blank, null, means, iteration_T)
+
+
+def _relative(one_T: Floats, two_T: Floats) -> Floats:
+    """The difference relative to the mean size; 0 where both are 0, NaN where either is not finite."""
+    size_T = (np.abs(one_T) + np.abs(two_T)) / 2
+    gap_T = one_T - two_T
+    return np.divide(gap_T, size_T, out=np.where(np.isnan(gap_T), np.nan, 0.0), where=size_T > 0)
+
+
+def _judged(
+    blank: WindowComparison, null: _Null, means: Sequence[tuple[int, float]], iteration_T: Ints
+) -> WindowComparison:
+    """Every window mean, by where the window starts, against the null."""
+    worst_at, worst = max(means, key=lambda one: abs(one[1] - null.level))
+    beyond = [at for at, mean in means if abs(mean - null.level) > null.threshold]
+    is_apart = abs(null.level) > null.level_threshold
+    first_at = means[0][0] if is_apart else beyond[0] if beyond else None
+    last = blank.window_points - 1
+    return replace(
+        blank,
+        verdict="same" if first_at is None else "differs",
+        why="they differ from the early stretch on" if is_apart else "",
+        windows=len(means),
+        null=null.name,
+        spread=null.spread,
+        threshold=null.level_threshold if is_apart else null.threshold,
+        level=null.level,
+        worst=worst,
+        worst_from=int(iteration_T[worst_at]),
+        worst_to=int(iteration_T[worst_at + last]),
+        first_from=None if first_at is None else int(iteration_T[first_at]),
+        first_to=None if first_at is None else int(iteration_T[first_at + last]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Null:
+    name: str
+    level: float
+    spread: float
+    threshold: float
+    level_threshold: float
+
+
+def _given(tolerance: float) -> _Null:
+    return _Null("given", 0.0, math.nan, tolerance, tolerance)
+
+
+def _learned(difference_T: Floats, size: int, floor: float, edges: Sequence[int]) -> _Null | None:
+    """The null of the early stretch; None where that is too short."""
+    from scipy.stats import t as student
+
+    stretch = difference_T[: int(len(difference_T) * _CALIBRATION_SHARE)]
+    step = max(1, size // 4)
+    means = [_nanmean(stretch[at : at + size]) for at in range(0, len(stretch) - size + 1, step)]
+    means_W = np.array([mean for mean in means if math.isfinite(mean)])
+    freedom = 1.5 * (len(stretch) / size - 1)
+    if freedom < _MIN_FREEDOM or len(means_W) < 2:
+        return None
+    level = float(np.median(means_W))
+    spread = float(np.sqrt(((means_W - means_W.mean()) ** 2).sum() / (len(means_W) - 1)))
+    sigmas = float(student.isf(FALSE_ALARM_RATE / 2 / max(1, len(edges)), freedom))
+    least = floor * (WINDOW_POINTS / size) ** _FLOOR_EXPONENT
+    return _Null(
+        "early stretch",
+        level,
+        spread,
+        max(least, sigmas * spread * math.sqrt(1 + size / len(stretch))),
+        # a level of its own is what runs of one configuration do not have
+        max(2 * least, sigmas * spread * math.sqrt(size / len(stretch))),
+    )
+
+
+def _spikes(difference_T: Floats) -> Flags:
+    """Points far off the running median; none where they are no exception."""
+    finite = np.flatnonzero(np.isfinite(difference_T))
+    spikes_T = np.zeros(len(difference_T), np.bool_)
+    if len(finite) < 2 * _SPIKE_HALF_POINTS:
+        return spikes_T
+    from scipy.ndimage import median_filter
+
+    values = difference_T[finite]
+    residual = values - median_filter(values, size=2 * _SPIKE_HALF_POINTS + 1, mode="nearest")
+    sigma = 1.4826 * float(np.median(np.abs(residual)))
+    is_far = np.abs(residual) > _SPIKE_SIGMAS * sigma
+    if sigma > 0.0 and is_far.mean() <= _MAX_SPIKE_SHARE:
+        spikes_T[finite[is_far]] = True
+    return spikes_T
+
+
+def _nanmean(values: Floats) -> float:
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if 2 * len(finite) >= len(values) > 0 else math.nan
