@@ -37,7 +37,11 @@ def open_episode(report: Report, metric: PeerMetric, ordinal: int) -> Episode:
     stream, group = metric.stream(report.rank), metric.group(report.rank)
     sign, shift = float(stream[at.SIGN]), float(stream[at.SHIFT])
     is_step = stream[at.ALARM_KIND] == on_tests.STEP
-    size = abs(float(stream[at.RESIDUAL])) if is_step else shift * _sigma(stream, group)
+    size = (
+        abs(float(stream[at.RESIDUAL]))
+        if is_step
+        else on_tests.shift_size(0, _sigma(stream, group), stream.tolist())
+    )
     peers = int(stream[at.ALARM_PEERS])
     return {
         "ordinal": ordinal,
@@ -102,6 +106,9 @@ def go_on(report: Report, metric: PeerMetric, episode: Episode) -> None:
     if report.code in (on_rows.CONFIRMED, on_rows.RECOVERED):
         stream = metric.stream(report.rank)
         episode["held_sigmas"] = float(stream[at.HOLD_SUM] / stream[at.HOLD_COUNT])
+    if report.code == on_rows.CONFIRMED:
+        size = float(stream[at.HOLD_SIZE] / stream[at.HOLD_COUNT])
+        episode["relative_shift"] = math.expm1(episode["sign"] * size)
 
 
 def _sigma(stream: Any, group: Any) -> float:

@@ -33,7 +33,6 @@ from .peer_levels import (
     ROWS,
     SCORE,
     SEEN,
-    SHIFT,
     STREAM,
     VARIANCE,
     WILD_ROWS,
@@ -76,6 +75,7 @@ from .peer_tests import (
     find_step,
     moved_together,
     set_shift,
+    shift_size,
     suspect,
     watch_held,
     watch_out,
@@ -107,21 +107,24 @@ def judge_row(
             over = add_up(at, row, score, fast, slow, stream, knobs)
             if over > 1.0:
                 sigma = math.sqrt(group[g + VARIANCE] * stream[at + FACTOR])
-                if stream[at + SHIFT] * sigma < knobs[LEAST_SHIFT]:
+                if shift_size(at, sigma, stream) < knobs[LEAST_SHIFT]:
                     clear_sums(at, stream)  # too small to matter, however sure
                 elif over > best:
                     best, chosen = over, c
             continue
-        code = watch_held(at, score, stream) if stream[at + PHASE] == HELD else watch_out(at, score, stream)
+        if stream[at + PHASE] == HELD:
+            code = watch_held(at, score, stream, knobs)
+        else:
+            code = watch_out(at, score, stream)
         if code > 0:
             report(code, c, ints, reports)
     if chosen >= 0:
-        settle_alarm(first, stop, count, chosen, fast, slow, ints, stream, order, reports)
+        settle_alarm(first, stop, count, chosen, fast, slow, ints, stream, order, reports, knobs)
 
 
 def settle_alarm(
     first: int, stop: int, count: int, chosen: int, fast: float, slow: float, ints: Counts, stream: Numbers,
-    order: Counts, reports: Counts,
+    order: Counts, reports: Counts, knobs: Sequence[float],
 ) -> None:  # fmt: skip
     """The ``chosen`` stream has passed a gate: it is suspected, or all moved with it."""
     if moved_together(first, stop, chosen, fast, slow, stream, order):
@@ -130,7 +133,7 @@ def settle_alarm(
             if stream[order[i] * STREAM + PHASE] == QUIET:
                 forget_stream(order[i] * STREAM, stream)
         return
-    suspect(chosen * STREAM, SUM, count - 1, stream)
+    suspect(chosen * STREAM, SUM, count - 1, stream, knobs)
     report(SUSPECTED, chosen, ints, reports)
     if count <= FEW_PEERS + 2:
         # So few peers are drawn along by the one that shifted.
@@ -167,7 +170,7 @@ def judge_group(
         step = find_step(first, stop, count, g, stream, group, order, knobs)
         if step >= 0:
             stream[step * STREAM + ALARM_ROW] = row
-            suspect(step * STREAM, STEP, count - 1, stream)
+            suspect(step * STREAM, STEP, count - 1, stream, knobs)
             report(SUSPECTED, step, ints, reports)
     learn_row(first, stop, g, row, stream, group, order)
 
@@ -202,7 +205,7 @@ FOLD = Fold(
     fold_peers,
     select, middle_three, median_of, median_without,
     clear_sums, forget_stream, whitened, correlation_of, learn_correlation, learn_offset, learn_variance,
-    report, is_peer, gather, score_row, is_wild, reset_group, learn_row, set_shift, add_up, suspect,
-    watch_held, watch_out, find_step, moved_together, settle_alarm, judge_row, judge_group,
+    report, is_peer, gather, score_row, is_wild, reset_group, learn_row, set_shift, shift_size, add_up,
+    suspect, watch_held, watch_out, find_step, moved_together, settle_alarm, judge_row, judge_group,
     compile_after_points=COMPILE_AFTER_POINTS,
 )  # fmt: skip

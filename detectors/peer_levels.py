@@ -26,7 +26,8 @@ FAST_UP, FAST_DOWN, SLOW_UP, SLOW_DOWN = range(8, 12)
 FAST_UP_ROW, FAST_DOWN_ROW, SLOW_UP_ROW, SLOW_DOWN_ROW = range(12, 16)
 SIGN, SHIFT, HOLD_LENGTH, HOLD_COUNT, HOLD_SUM, BACK = range(16, 22)
 RESIDUAL, ALARM_SCORE, ALARM_GATE, ALARM_ROW, ALARM_KIND, ALARM_PEERS, OVER = range(22, 29)
-STREAM = 29
+RECENT, HOLD_SIZE = range(29, 31)
+STREAM = 31
 # Floats of a group.
 ROWS, VARIANCE, SQUARES, PRODUCTS, LEVEL, WILD_ROWS, GREATEST, HAS_LEVEL = range(8)
 GROUP = 8
@@ -43,6 +44,8 @@ VARIANCE_ROWS = 32.0
 CORRELATION_ROWS = 1024.0
 PRIOR_POINTS = 64.0
 """Points that a stream's own variance must outweigh before it counts as much as that of the group."""
+RECENT_POINTS = 4.0
+"""Points over which the size of a shift is averaged beside the sums, whose scores are clipped."""
 JOINS_AFTER = 8.0
 """Points after which the offset of a rank that came late is known well enough for it to be a peer."""
 

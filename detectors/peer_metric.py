@@ -67,6 +67,13 @@ class PeerMetric:
         self.has_reported_C[column_R[new_R[is_there]]] = True
         return np.asarray(present_TN.argmax(axis=0)[is_there])
 
+    def counts(self, numbers: NumberBlock, column_R: Ints) -> Ints:
+        """How many columns have reported by each position of the block."""
+        before = int(self.has_reported_C.sum())
+        new_T = np.zeros(len(numbers.present_TR), np.int64)
+        np.add.at(new_T, self.first_reports(numbers, column_R), 1)
+        return before + np.cumsum(new_T)
+
     def fold(
         self,
         block: IterationBlock,

@@ -50,18 +50,20 @@ class PeerOutlierConfig:
     step_sigmas: float = 8.0
     """Score of one single row that is suspected at once, if it is also 2.5 times the greatest so far:
     Gaussian noise never reaches it, and heavier tails have raised the other bound."""
+    hold_points: int = 24
+    """Least points on which a suspicion must repeat itself; small shifts need more, up to 256."""
     few_peers_factor: float = 1.25
     """Factor on the gates with one or two peers, whose median is one of them or their mean."""
 
     def __post_init__(self) -> None:
         check_bounds(self, _BOUNDS)
 
-    def knobs(self, *, is_agreed: bool = False, is_upward: bool = False) -> Floats:
+    def knobs(self, *, is_agreed: bool = False) -> Floats:
         """The thresholds as the fold takes them; agreed numbers must scatter more than by rounding."""
         knobs = np.zeros(on_tests.KNOBS)
         knobs[on_tests.STEP_SCORE] = self.step_sigmas
         knobs[on_tests.LEAST_SHIFT] = math.log1p(self.least_shift)
-        knobs[on_tests.IS_UPWARD] = float(is_upward)
+        knobs[on_tests.HOLD_LEAST] = self.hold_points
         knobs[on_tests.FEW_FACTOR] = self.few_peers_factor
         knobs[on_tests.LEAST_VARIANCE] = CLOSE_SPREAD**2 if is_agreed else 0.0
         return knobs
@@ -71,6 +73,7 @@ _BOUNDS = {
     "iterations_per_alarm": (100.0, 1e12),
     "least_shift": (0.0001, 10.0),
     "step_sigmas": (4.0, 1000.0),
+    "hold_points": (4, 10_000),
     "few_peers_factor": (1.0, 10.0),
 }
 

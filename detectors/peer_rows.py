@@ -27,6 +27,8 @@ from .peer_levels import (
     PREVIOUS,
     PREVIOUS_ROW,
     QUIET,
+    RECENT,
+    RECENT_POINTS,
     RESIDUAL,
     ROWS,
     SCORE,
@@ -119,6 +121,7 @@ def score_row(
         else:
             residual = value - median_of(count, three)
         stream[at + RESIDUAL] = residual
+        stream[at + RECENT] += (residual - stream[at + RECENT]) / RECENT_POINTS
         stream[at + SCORE] = residual / math.sqrt(variance * stream[at + FACTOR]) if variance > 0.0 else 0.0
         stream[at + SEEN] = 1.0
     return wild if variance > 0.0 else 0

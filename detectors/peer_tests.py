@@ -27,11 +27,13 @@ from .peer_levels import (
     HELD,
     HOLD_COUNT,
     HOLD_LENGTH,
+    HOLD_SIZE,
     HOLD_SUM,
     OUT,
     OVER,
     PHASE,
     QUIET,
+    RECENT,
     RESIDUAL,
     SCORE,
     SEEN,
@@ -45,8 +47,8 @@ from .peer_rows import CONFIRMED, FEW_PEERS, RECOVERED, RETURNED, Counts
 # Kinds of alarm.
 SUM, STEP = range(2)
 # Knobs: indices into the array that PeerOutlierConfig.knobs gives.
-STEP_SCORE, LEAST_SHIFT, IS_UPWARD, FEW_FACTOR, LEAST_VARIANCE = range(5)
-KNOBS = 5
+STEP_SCORE, LEAST_SHIFT, IS_UPWARD, FEW_FACTOR, LEAST_VARIANCE, HOLD_LEAST = range(6)
+KNOBS = 6
 
 WARM_POINTS = 32.0
 """Points of a stream before it is judged: its offset is known to a fifth of the noise, and `MARGIN` allows
@@ -57,9 +59,12 @@ MARGIN = 2.0
 """Is taken off besides over the root of the stream's points, for the offset itself is an estimate."""
 FRESH_POINTS = 1024.0
 """Points from which on that no longer shrinks, for older ones are forgotten (`peer_levels.FORGET`)."""
-HOLD_LEAST, HOLD_MOST = 24.0, 256.0
-"""Points over which a suspicion must repeat itself: (5 / shift)², at which half of the shift is 2.5 sigma."""
+HOLD_MOST = 256.0
+"""Most points over which a suspicion must repeat itself. It takes (5 / shift)² of them: half of the shift is
+2.5 sigma then."""
 KEPT_SHARE = 0.5
+MATTERING_SHARE = 0.8
+"""Share of the least shift that matters which must be left: a shift of just that size is confirmed."""
 GONE_SHARE = 0.25
 """Share of the shift below which a confirmed rank counts as back among its peers."""
 BACK_POINTS = 128.0
@@ -106,26 +111,41 @@ def set_shift(at: int, k: int, row: int, rest: float, gate: float, margin: float
     stream[at + ALARM_ROW] = began
 
 
-def suspect(at: int, kind: int, peers: int, stream: Numbers) -> None:
+def shift_size(at: int, sigma: float, stream: Numbers) -> float:
+    """Size of the shift in the logarithm: by the sum, or by the last points where the clip hides it.
+
+    ``sigma`` is the scale of the stream.
+    """
+    by_sum = stream[at + SHIFT] * sigma
+    by_points = stream[at + SIGN] * stream[at + RECENT]
+    return by_points if by_points > by_sum else by_sum
+
+
+def suspect(at: int, kind: int, peers: int, stream: Numbers, knobs: Sequence[float]) -> None:
     """Put a stream whose shift is set on hold: does it last?"""
     shift = stream[at + SHIFT]
     stream[at + PHASE] = HELD
     stream[at + ALARM_KIND] = kind
     stream[at + ALARM_PEERS] = peers
-    stream[at + HOLD_LENGTH] = min(max(math.ceil(25.0 / (shift * shift)), HOLD_LEAST), HOLD_MOST)
+    stream[at + HOLD_LENGTH] = min(
+        max(math.ceil(25.0 / (shift * shift)), knobs[HOLD_LEAST]), max(HOLD_MOST, knobs[HOLD_LEAST])
+    )
     stream[at + HOLD_COUNT] = 0.0
     stream[at + HOLD_SUM] = 0.0
+    stream[at + HOLD_SIZE] = 0.0
 
 
-def watch_held(at: int, score: float, stream: Numbers) -> int:
+def watch_held(at: int, score: float, stream: Numbers, knobs: Sequence[float]) -> int:
     """A further score of a suspected stream: what to report, 0 for nothing yet."""
     stream[at + HOLD_SUM] += stream[at + SIGN] * score
+    stream[at + HOLD_SIZE] += stream[at + SIGN] * stream[at + RESIDUAL]
     stream[at + HOLD_COUNT] += 1.0
     if stream[at + HOLD_COUNT] < stream[at + HOLD_LENGTH]:
         return 0
     clear_sums(at, stream)
     mean = stream[at + HOLD_SUM] / stream[at + HOLD_COUNT]
-    if mean < KEPT_SHARE * stream[at + SHIFT]:
+    size = stream[at + HOLD_SIZE] / stream[at + HOLD_COUNT]
+    if mean < KEPT_SHARE * stream[at + SHIFT] or size < MATTERING_SHARE * knobs[LEAST_SHIFT]:
         stream[at + PHASE] = QUIET
         return RECOVERED
     stream[at + PHASE] = OUT

@@ -219,3 +219,13 @@ def test_the_compiled_fold_gives_the_bits_of_the_plain_one(monkeypatch: pytest.M
 def test_settings_out_of_range_are_refused(setting: str) -> None:
     with pytest.raises(ValueError, match=setting):
         PeerOutlierConfig(**{setting: 0.0})
+
+
+def test_a_shift_far_beyond_the_noise_is_found_however_small_the_noise() -> None:
+    value_TR = norms()
+    middle_T1 = np.median(value_TR, axis=1, keepdims=True)
+    quiet_TR = middle_T1 * (value_TR / middle_T1) ** 0.01
+    (found,) = judged(shifted(quiet_TR, 3, 400, 1.05))
+    assert (found.certainty, found.ranks) == (Certainty.CONFIRMED, (3,))
+    assert found.detail["relative_shift"] == pytest.approx(0.05, abs=0.002)
+    assert judged(shifted(quiet_TR, 3, 400, 1.004)) == []
