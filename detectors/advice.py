@@ -34,10 +34,10 @@ def advise(case: Case, causes: Sequence[Cause], good: LastGood) -> tuple[Advice,
     for cause in causes:
         if cause.confidence >= MIN_CONFIDENCE:
             steps += _for_cause(case, cause)
-    if case.draft.certainty is Certainty.CONFIRMED:
+    pattern = case.draft.root.pattern
+    if case.draft.certainty is Certainty.CONFIRMED and pattern is not Pattern.UTILIZATION_DROP:
         steps += _restore(case, good)
-    is_statistical = case.draft.root.pattern is Pattern.PEER_DRIFT
-    if case.first.tie or case.first.scope is not Scope.RANKS or is_statistical:
+    if case.first.tie or case.first.scope is not Scope.RANKS or pattern is Pattern.PEER_DRIFT:
         steps += _collect(case)
     return tuple(dict.fromkeys(steps))
 

@@ -80,7 +80,7 @@ def close_mini(level: float, ints: Counts, floats: Numbers, knobs: Sequence[floa
     """Judge a mini-block by its median."""
     if ints[MINIS] < WARM:
         learn(level, ints, floats)
-        ints[LAST_CLEAN] = ints[LAST_OF_MINI]
+        ints[LAST_CLEAN] = ints[FIRST_OF_MINI]  # its later half may be slow already
         return END
     # 1.25: a mean absolute deviation as a standard deviation.
     gate = max(knobs[LEAST_RISE], knobs[SIGMAS] * 1.25 * floats[NOISE])
@@ -111,7 +111,7 @@ def watch_quiet(level: float, is_high: bool, ints: Counts, floats: Numbers) -> i
     """A mini-block while nothing is suspected."""
     if not is_high:
         learn(level, ints, floats)
-        ints[LAST_CLEAN] = ints[LAST_OF_MINI]
+        ints[LAST_CLEAN] = ints[FIRST_OF_MINI]  # its later half may be slow already
         return END
     if ints[HIGH_ROW] == 1:
         ints[FIRST_HIGH] = ints[FIRST_OF_MINI]
@@ -131,7 +131,7 @@ def fold_pace(
     values: Sequence[float], iterations: Sequence[int], resets: Sequence[int], ints: Counts, floats: Numbers,
     mini: Numbers, three: Numbers, knobs: Sequence[float],
 ) -> int:  # fmt: skip
-    """Fold the points (finite, or NaN for none) from the cursor on; stop where there is something to report."""
+    """Fold the points (finite, or NaN for none) from the cursor on; stop where there is news."""
     while ints[CURSOR] < len(values):
         at = ints[CURSOR]
         ints[CURSOR] += 1

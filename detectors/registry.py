@@ -18,6 +18,7 @@ from .loss_scale import LossScaleConfig
 from .nonfinite import Nonfinite
 from .peer_outlier import PeerOutlier, PeerOutlierConfig
 from .repeat import Repeat
+from .slowdown import Slowdown, SlowdownConfig
 from .stall import Stall, StallConfig
 
 
@@ -33,6 +34,7 @@ class DetectorsConfig:
     curve_drift: CurveDriftConfig = field(default_factory=CurveDriftConfig)
     stall: StallConfig = field(default_factory=StallConfig)
     peer_outlier: PeerOutlierConfig = field(default_factory=PeerOutlierConfig)
+    slowdown: SlowdownConfig = field(default_factory=SlowdownConfig)
 
     def __post_init__(self) -> None:
         least = self.explosion.loss_hold
@@ -57,4 +59,5 @@ def make_detectors(config: DetectorsConfig | None = None) -> list[Detector]:
         CurveDrift(config.curve_drift),
         Stall(config.stall),
         PeerOutlier(config.peer_outlier),
+        Slowdown(config.slowdown),
     ]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from firstfault.mesh import Layout
 from firstfault.telemetry import Phase
 
-from .evidence import Evidence
+from .evidence import Evidence, Pattern
 from .incident import MAX_LISTED_RANKS
 from .origin import Origin
 from .stall_evidence import HEARTBEAT
@@ -37,6 +37,10 @@ def trace_stall(evidence: Evidence, *, ranks: Collection[int], layout: Layout | 
 
 
 def _reason(evidence: Evidence) -> str:
+    if evidence.pattern is Pattern.UTILIZATION_DROP:
+        shift = evidence.detail.get("relative_shift")
+        times = 1.0 + shift if isinstance(shift, float) else evidence.statistic
+        return f"beside those of its peers its steps take {times:.2f} times as long as before"
     if evidence.metric != HEARTBEAT:
         return f"no report since iteration {evidence.last_clean}, while others went on"
     where = "" if evidence.phase is None else f", last seen in {evidence.phase.label}"

@@ -10,6 +10,7 @@ METRIC_WORDS: Mapping[str, str] = {
     "global_loss": "global loss",
     "act_grad_norm": "gradient norm of the activations",
     "grad_absmax": "largest gradient",
+    "step_time_s": "step time",
 }
 NONFINITE_WORDS: Mapping[str, str] = {
     "nonfinite_input": "values in {its} input",

@@ -21,6 +21,7 @@ from detectors.linear_checksum import LinearChecksum
 from detectors.nonfinite import Nonfinite
 from detectors.peer_outlier import PeerOutlier
 from detectors.repeat import Repeat
+from detectors.slowdown import Slowdown
 from detectors.stall import Stall
 from firstfault.telemetry import UNNAMED_RANK
 from ingest.blocks import IterationBlock
@@ -141,6 +142,15 @@ def _falling_silent() -> IterationBlock:
     )
 
 
+def _timed(*, healthy: bool) -> IterationBlock:
+    """Step times of eight ranks with checkpoints; from iteration 157 on one rank is 40 % slower."""
+    time_TR = 0.5 * np.exp(np.random.default_rng(23).normal(0.0, 0.03, (400, RANKS)))
+    time_TR[::50] *= 20.0
+    if not healthy:
+        time_TR[157:, BAD_RANK] *= 1.4
+    return block(step_time_s=time_TR)
+
+
 CASES: tuple[Case, ...] = (
     Case(
         make=Nonfinite,
@@ -201,6 +211,13 @@ CASES: tuple[Case, ...] = (
         make=PeerOutlier,
         healthy=_job(),
         faulty=_job("local_grad_norm", 157, lambda norm_T: norm_T * 1.6),
+        onset=157,
+        ranks=(BAD_RANK,),
+    ),
+    Case(
+        make=Slowdown,
+        healthy=_timed(healthy=True),
+        faulty=_timed(healthy=False),
         onset=157,
         ranks=(BAD_RANK,),
     ),
