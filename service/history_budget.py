@@ -20,6 +20,8 @@ from .history_config import HistoryConfig
 from .history_names import (
     COARSE,
     SUMMARY,
+    TAIL,
+    TAIL_VALUES,
     VALUES,
     Segment,
     attempts_in,
@@ -100,7 +102,9 @@ class Budget:
     def _victims(self) -> Iterator[tuple[str, Path]]:
         """Every file in the order in which it may go; looked up as it is needed, since pruning makes some."""
         runs = sorted(run_folders(self._folder), key=_newest)
-        values = sorted((one.path for run in runs for one in self._segments(run, VALUES)), key=_modified)
+        values = sorted(
+            (one.path for run in runs for one in self._segments(run, VALUES, TAIL_VALUES)), key=_modified
+        )
         frozen = sorted(windows(self._folder), key=lambda one: _modified(one.path))
         closed = [one.path for one in frozen if not self._is_open(one.incident_id)]
         spare = [(VALUES, path) for path in self._beyond_reserve(values)]
@@ -108,7 +112,7 @@ class Budget:
         for run in runs:
             yield from ((SUMMARY, one.path) for one in self._segments(run, SUMMARY))
         for run in runs:
-            yield from ((COARSE, one.path) for one in self._segments(run, COARSE))
+            yield from ((COARSE, one.path) for one in self._segments(run, COARSE, TAIL))
         yield from ((VALUES, path) for path in values[len(spare) :])
         yield from (("open_window", one.path) for one in frozen if one.path not in closed)
 
@@ -123,9 +127,9 @@ class Budget:
             found.append(path)
         return found
 
-    def _segments(self, run: Path, kind: str) -> Iterator[Segment]:
+    def _segments(self, run: Path, *kinds: str) -> Iterator[Segment]:
         for attempt in attempts_in(self._folder, run.name):
-            yield from segments(run / str(attempt), kind)
+            yield from segments(run / str(attempt), *kinds)
 
     def _coarsen(self, path: Path) -> None:
         """Put the levels above the finest in the place of a file of summaries."""

@@ -3,7 +3,9 @@
     <run id>/<attempt>/summary-<first>-<last>-<rows>.parquet     per-iteration summaries and their pyramid
     <run id>/<attempt>/coarse-<first>-<last>-<rows>.parquet      the same without its finest level
     <run id>/<attempt>/values-<first>-<last>-<positions>.parquet the flight recorder: every rank
-    windows/<incident>-<run id>-<attempt>-<first>-<last>-<stop>.parquet    frozen, wanted up to ``stop``
+    <run id>/<attempt>/tail-…, tailvalues-…                      what is behind both and has not settled
+    windows/<incident>-<run id>-<attempt>-<first>-<last>-<settled>-<stop>.parquet
+                                     frozen; final before ``settled``, wanted before ``stop``
 
 Only hashes and numbers are names of files: those of runs and metrics are data of strangers. A file is
 written under a hidden name, synced, then renamed, so what bears its name is whole. Files may
@@ -20,12 +22,13 @@ from hashlib import blake2b
 from pathlib import Path
 
 SUMMARY, COARSE, VALUES = "summary", "coarse", "values"
+TAIL, TAIL_VALUES = "tail", "tailvalues"
 WINDOWS = "windows"
 TEMPORARY = ".tmp"
 
-_SEGMENT = re.compile(r"(summary|coarse|values)-(\d{1,19})-(\d{1,19})-(\d{1,19})\.parquet")
+_SEGMENT = re.compile(r"(summary|coarse|values|tail|tailvalues)-(\d{1,19})-(\d{1,19})-(\d{1,19})\.parquet")
 _WINDOW = re.compile(
-    r"([0-9A-Za-z]{1,64})-([0-9a-f]{16})-(\d{1,10})-(\d{1,19})-(\d{1,19})-(\d{1,19})\.parquet"
+    r"([0-9A-Za-z]{1,64})-([0-9a-f]{16})-(\d{1,10})-(\d{1,19})-(\d{1,19})-(\d{1,19})-(\d{1,19})\.parquet"
 )
 _RUN_ID = re.compile(r"[0-9a-f]{16}")
 _ATTEMPT = re.compile(r"\d{1,10}")
@@ -44,10 +47,18 @@ class Segment:
     last: int
     rows: int
 
+    @property
+    def settled(self) -> int:
+        """The last iteration that will not change any more."""
+        return self.first - 1 if self.kind in (TAIL, TAIL_VALUES) else self.last
+
 
 @dataclass(frozen=True, slots=True)
 class WindowFile:
-    """The frozen window of an incident: it holds ``first`` to ``last``, and is wanted up to ``stop``."""
+    """The frozen window of an incident: it holds ``first`` to ``last`` and is wanted up to ``stop``.
+
+    What it holds behind ``settled`` was still open to change.
+    """
 
     path: Path
     incident_id: str
@@ -55,12 +66,13 @@ class WindowFile:
     attempt: int
     first: int
     last: int
+    settled: int
     stop: int
 
     @property
     def is_complete(self) -> bool:
         """Whether all that was asked for had settled."""
-        return self.last + 1 >= self.stop
+        return self.settled + 1 >= self.stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +110,15 @@ def segment_path(folder: Path, kind: str, first: int, last: int, rows: int) -> P
     return folder / f"{kind}-{first}-{last}-{rows}.parquet"
 
 
-def window_path(
-    folder: Path, incident_id: str, run_id: str, attempt: int, *, first: int, last: int, stop: int
-) -> Path:
-    """The name of a frozen window."""
-    return folder / WINDOWS / f"{incident_id}-{run_id}-{attempt}-{first}-{last}-{stop}.parquet"
+def window_path(folder: Path, one: WindowFile) -> Path:
+    """The name of a frozen window, whatever its ``path``."""
+    numbers = "-".join(map(str, (one.attempt, one.first, one.last, one.settled + 1, one.stop)))
+    return folder / WINDOWS / f"{one.incident_id}-{one.run_id}-{numbers}.parquet"
 
 
 def segments(folder: Path, *kinds: str) -> list[Segment]:
     """The segments of an attempt, by first iteration, the longer and finer before the others."""
-    order = (SUMMARY, COARSE, VALUES)
+    order = (SUMMARY, COARSE, VALUES, TAIL, TAIL_VALUES)
     found = [_as_segment(folder, name) for name in _listed(folder)]
     wanted = [one for one in found if one is not None and one.kind in kinds]
     return sorted(wanted, key=lambda one: (one.first, -one.last, order.index(one.kind)))
@@ -119,8 +130,9 @@ def windows(folder: Path, incident_id: str | None = None) -> list[WindowFile]:
     for name in _listed(folder / WINDOWS):
         match = _WINDOW.fullmatch(name)
         if match is not None and incident_id in (None, match[1]):
-            numbers = [int(one) for one in match.groups()[2:]]
-            found.append(WindowFile(folder / WINDOWS / name, match[1], match[2], *numbers))
+            attempt, first, last, settled_stop, stop = (int(one) for one in match.groups()[2:])
+            place = (folder / WINDOWS / name, match[1], match[2], attempt, first, last)
+            found.append(WindowFile(*place, settled=settled_stop - 1, stop=stop))
     return sorted(found, key=lambda one: (one.incident_id, -one.last, one.first))
 
 
@@ -139,14 +151,19 @@ def attempts_in(folder: Path, run_id: str) -> list[int]:
 def claims(files: Iterable[Segment | WindowFile]) -> list[Claim]:
     """Which file answers for which iterations: the one that begins first, and the others for the rest.
 
-    What overlaps holds the same values (records read again settle as before), so any rule would do
-    that counts nothing twice.
+    What overlaps and has settled holds the same values (records read again settle as before), so any rule
+    would do that counts nothing twice. What has not settled answers only behind all that has.
     """
+    listed = list(files)
+    settled = [(one.first, one.settled, one) for one in listed]
+    open_ = [(max(one.first, one.settled + 1), one.last, one) for one in listed]
     claimed, found = -1, []
-    for one in sorted(files, key=lambda one: (one.first, -one.last)):
-        if one.last > claimed:
-            found.append(Claim(one.path, max(one.first, claimed + 1), one.last, one.first > claimed))
-            claimed = one.last
+    for parts in (settled, open_):
+        for first, last, one in sorted(parts, key=lambda part: (part[0], -part[1])):
+            if first <= last and last > claimed:
+                is_whole = first > claimed and (first, last) == (one.first, one.last)
+                found.append(Claim(one.path, max(first, claimed + 1), last, is_whole))
+                claimed = last
     return found
 
 

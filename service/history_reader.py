@@ -17,6 +17,8 @@ from .history_matrix import Matrix, Part, read_matrix
 from .history_names import (
     COARSE,
     SUMMARY,
+    TAIL,
+    TAIL_VALUES,
     VALUES,
     Segment,
     attempt_folder,
@@ -62,7 +64,9 @@ class HistoryReader:
 
         def read(files: Files) -> list[str]:
             found = [
-                one for at in self.attempts(run_id) for one in self._segments(run_id, at, SUMMARY, COARSE)
+                one
+                for at in self.attempts(run_id)
+                for one in self._segments(run_id, at, SUMMARY, COARSE, TAIL)
             ]
             named = [files.read(one.path, metadata_of) or {} for one in found]
             return sorted({name for one in named for name in one.get("metrics", [])})
@@ -73,7 +77,10 @@ class HistoryReader:
         """The checksums of which values of ranks are still held, sorted."""
 
         def read(files: Files) -> list[str]:
-            named = [files.read(one.path, value_names) for one in self._segments(run_id, attempt, VALUES)]
+            named = [
+                files.read(one.path, value_names)
+                for one in self._segments(run_id, attempt, VALUES, TAIL_VALUES)
+            ]
             return sorted({name for one in named if one is not None for name in one.checksums})
 
         return look(read)
@@ -98,7 +105,7 @@ class HistoryReader:
         last = _END if stop is None else stop - 1
 
         def read(files: Files) -> Curve:
-            found = claims(self._segments(run_id, attempt, SUMMARY, COARSE))
+            found = claims(self._segments(run_id, attempt, SUMMARY, COARSE, TAIL))
             return read_curve(files, found, metric, start, last, points=points)
 
         return look(read)
@@ -121,7 +128,9 @@ class HistoryReader:
 
         def read(files: Files) -> Matrix | None:
             frozen = [one for one in windows(self._folder) if (one.run_id, one.attempt) == (run_id, attempt)]
-            return read_matrix(files, [*self._segments(run_id, attempt, VALUES), *frozen], metric, part)
+            return read_matrix(
+                files, [*self._segments(run_id, attempt, VALUES, TAIL_VALUES), *frozen], metric, part
+            )
 
         return look(read)
 

@@ -19,6 +19,8 @@ from .history_config import HistoryConfig
 from .history_names import (
     COARSE,
     SUMMARY,
+    TAIL,
+    TAIL_VALUES,
     VALUES,
     Claim,
     Segment,
@@ -56,6 +58,8 @@ class AttemptSegments:
         Raises:
             OSError: it could not be written; what was not is still there.
         """
+        if not self.pending.blocks:
+            return
         self._budget.demand_room(self.pending.bytes)
         self._write_summaries(after(self.pending.blocks, self.summarised_to))
         self._write_values(after(self.pending.blocks, self.recorded_to))
@@ -63,6 +67,28 @@ class AttemptSegments:
         self.waiting_since_s = None
         self._join_small()
         self._retire()
+
+    def show(self, blocks: Sequence[IterationBlock], *, with_values: bool) -> None:
+        """Write what has not settled beside what has, in the place of what was shown before.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        self.write()  # or there would be a gap
+        open_ = after(blocks, self.summarised_to)
+        kinds = (TAIL, TAIL_VALUES) if with_values else (TAIL,)
+        before = segments(self.folder, *kinds)
+        written: list[Path] = []
+        if open_:
+            first, last = int(open_[0].iteration_T[0]), int(open_[-1].iteration_T[-1])
+            rows, metric_N, names = summary_rows(open_)
+            if len(metric_N):
+                written.append(self._write_rows(rows, metric_N, names, first, last, kind=TAIL))
+            if with_values:
+                written.append(self._write_cells(open_, kind=TAIL_VALUES))
+        for one in before:
+            if one.path not in written:
+                self._budget.remove(one.path)
 
     def _write_summaries(self, blocks: Sequence[IterationBlock]) -> None:
         if not blocks:
@@ -73,22 +99,35 @@ class AttemptSegments:
             self._write_rows(rows, metric_N, names, first, last)
         self.summarised_to = last
 
-    def _write_rows(self, rows: Columns, metric_N: Ints, names: Sequence[str], first: int, last: int) -> Path:
-        path = segment_path(self.folder, SUMMARY, first, last, len(metric_N))
+    def _write_rows(
+        self,
+        rows: Columns,
+        metric_N: Ints,
+        names: Sequence[str],
+        first: int,
+        last: int,
+        *,
+        kind: str = SUMMARY,
+    ) -> Path:
+        path = segment_path(self.folder, kind, first, last, len(metric_N))
+        replaced = size_of(path)
         size = write_atomically(path, lambda temporary: write_summary(temporary, rows, metric_N, names))
-        self._budget.written(size)
+        self._budget.written(size - replaced)
         return path
 
     def _write_values(self, blocks: Sequence[IterationBlock]) -> None:
         kept = latest(blocks, self._config.recorder_iterations, self._config.recorder_bytes)
-        if not kept:
-            return
-        names = names_of(kept)
-        first, last = int(kept[0].iteration_T[0]), int(kept[-1].iteration_T[-1])
-        path = segment_path(self.folder, VALUES, first, last, sum(len(block) for block in kept))
-        size = write_atomically(path, lambda temporary: write_values(temporary, value_slabs(kept), names))
-        self._budget.written(size)
-        self.recorded_to = last
+        if kept:
+            self._write_cells(kept, kind=VALUES)
+            self.recorded_to = int(kept[-1].iteration_T[-1])
+
+    def _write_cells(self, blocks: Sequence[IterationBlock], *, kind: str) -> Path:
+        first, last = int(blocks[0].iteration_T[0]), int(blocks[-1].iteration_T[-1])
+        path = segment_path(self.folder, kind, first, last, sum(len(block) for block in blocks))
+        replaced, names = size_of(path), names_of(blocks)
+        size = write_atomically(path, lambda temporary: write_values(temporary, value_slabs(blocks), names))
+        self._budget.written(size - replaced)
+        return path
 
     def _retire(self) -> None:
         """Remove values older than the flight recorder reaches, by iterations and by bytes."""

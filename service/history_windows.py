@@ -13,6 +13,7 @@ from pathlib import Path
 from .history_budget import Budget
 from .history_config import HistoryConfig
 from .history_names import (
+    TAIL_VALUES,
     VALUES,
     Claim,
     Segment,
@@ -78,10 +79,15 @@ class Windows:
                 self._write(wish)
                 self._wishes.pop(wish.incident_id, None)
 
-    def grow_all(self) -> None:
-        """Write every unfinished window as far as it goes: the writer is about to stop."""
+    def refresh(self, run_id: str = "", attempt: int = 0) -> None:
+        """Write the unfinished windows of an attempt, or all, as far as they go: no more may come.
+
+        Raises:
+            OSError: one could not be written.
+        """
         for wish in list(self._wishes.values()):
-            self._write(wish)
+            if not run_id or (wish.run_id, wish.attempt) == (run_id, attempt):
+                self._write(wish)
 
     def _want(self, wish: Wish) -> None:
         self._wishes[wish.incident_id] = wish
@@ -100,7 +106,7 @@ class Windows:
         """Files that hold values of the attempt: the flight recorder, and what was frozen of it before."""
         folder = attempt_folder(self._folder, run_id, attempt)
         frozen = [one for one in windows(self._folder) if (one.run_id, one.attempt) == (run_id, attempt)]
-        return [*(segments(folder, VALUES) if folder else []), *frozen]
+        return [*(segments(folder, VALUES, TAIL_VALUES) if folder else []), *frozen]
 
     def _write(self, wish: Wish) -> bool:
         sources = self._sources(wish.run_id, wish.attempt)
@@ -113,12 +119,24 @@ class Windows:
         if not answering:
             return False
         first, last = answering[0].first, answering[-1].last
-        own = [one for one in sources if isinstance(one, WindowFile) and one.incident_id == wish.incident_id]
-        if any(one.first <= first and one.last >= last and one.stop >= wish.stop for one in own):
-            return True
-        path = window_path(
-            self._folder, wish.incident_id, wish.run_id, wish.attempt, first=first, last=last, stop=wish.stop
+        settled = min(last, max((one.settled for one in sources), default=-1))
+        made = WindowFile(
+            Path(),
+            wish.incident_id,
+            wish.run_id,
+            wish.attempt,
+            first,
+            last,
+            max(settled, first - 1),
+            wish.stop,
         )
+        own = [one for one in sources if isinstance(one, WindowFile) and one.incident_id == wish.incident_id]
+        if any(
+            one.first <= first and one.last >= last and one.settled >= settled and one.stop >= wish.stop
+            for one in own
+        ):
+            return True
+        path = window_path(self._folder, made)
         self._budget.demand_room(self._config.window_bytes)
         self._budget.written(write_atomically(path, lambda temporary: _copy(temporary, answering)))
         for one in own:

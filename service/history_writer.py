@@ -4,6 +4,8 @@
     pipeline = Pipeline(settings.pipeline, settings.detectors, on_block=history.update)
     ...                                     # each turn of the worker's loop
     history.maybe_flush(time.monotonic())
+    history.show_pending(pipeline.pending(run))                   # now and then, for each run with news
+    history.show_pending(pipeline.pending(run), is_quiet=True)    # once it is judged as if ended
     history.flush()                         # before each checkpoint: what it settled is never read again
     history.freeze(incident_id, run, attempt, (last_clean, first_bad + 1))      # as an incident is stored
 
@@ -16,7 +18,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from ingest.blocks import IterationBlock
@@ -83,6 +86,24 @@ class HistoryWriter:
         waiting = [key for key, attempt in self._attempts.items() if attempt.pending.blocks]
         return len(waiting) == sum(self._write(key) for key in waiting)
 
+    def show_pending(self, blocks: Sequence[IterationBlock], *, is_quiet: bool = False) -> None:
+        """Show readers what of a run has not settled yet, `Pipeline.pending`; written at once, not kept.
+
+        The last iterations of a run that died settle only with its next attempt, and they are those that
+        matter. Call it now and then while a run lives, and with ``is_quiet`` once nothing comes any more:
+        then values of every rank are shown too, and windows frozen from them.
+        """
+        for key, same in groupby(blocks, key=lambda block: (run_id_of(block.run), block.attempt)):
+            attempt = self._attempt(*key)
+            held = attempt.pending.bytes
+            try:
+                attempt.show(list(same), with_values=is_quiet)
+                if is_quiet:
+                    self._windows.refresh(*key)
+            except OSError as error:
+                self._failed("history could not be written", error)
+            self._pending_bytes -= held - attempt.pending.bytes
+
     def freeze(self, incident_id: str, run: str, attempt: int, interval: tuple[int, int]) -> bool:
         """Freeze what every rank reported in ``interval``, half-open, and around it; whether there was any.
 
@@ -116,7 +137,7 @@ class HistoryWriter:
         """Write all that waits, and unfinished windows as far as they go."""
         self.flush()
         try:
-            self._windows.grow_all()
+            self._windows.refresh()
         except OSError as error:
             self._failed("a window could not be frozen", error)
 

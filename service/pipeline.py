@@ -6,7 +6,7 @@ A verdict never needs to wait for anything: it is what would be concluded if the
 the settled state it starts from is not touched by asking.
 
 Who wants the settled blocks themselves (telemetry history does) gives ``on_block``: it is called with each,
-once and in order, after it was judged; what is only pending is not shown. No verdict depends on it.
+once and in order, after it was judged; what is only pending can be asked for (`Pipeline.pending`).
 """
 
 from __future__ import annotations
@@ -142,6 +142,11 @@ class Pipeline:
     def verdicts(self, *, ended: bool = True) -> list[Verdict]:
         """The verdict of every run, in order of first record."""
         return [self.verdict(name, ended=ended) for name in self._runs]
+
+    def pending(self, name: str) -> list[IterationBlock]:
+        """What would settle if the input of a run ended now; later records may still change it."""
+        aligners = sorted(self._runs[name].aligner.attempts.items())
+        return [block for _, aligner in aligners for block in aligner.pending()]
 
     def curves(self, name: str, *, ended: bool = True) -> dict[int, dict[str, list[CurvePoint]]]:
         """Per attempt and metric the curve of a run, at most `MAX_BUCKETS` points each."""

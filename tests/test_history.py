@@ -72,7 +72,8 @@ def long_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_small_files_are_joined_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_small_files_are_joined_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.history_names._sync", lambda _: None)  # of 800 files, to save seconds
     whole = noise(400)
     write(tmp_path, *cut(whole, range(400)))
     assert len(list(tmp_path.rglob("summary-*"))) <= 3 * 16
@@ -253,3 +254,80 @@ def test_the_pipeline_shows_settled_blocks_and_nothing_that_is_pending(tmp_path:
 
     curve = HistoryReader(tmp_path).curve(RUN, 0, "loss")
     assert curve.columns["iteration"].tolist() == list(range(199 - 64))
+
+
+def test_the_last_iterations_of_a_run_that_died_are_seen_before_they_settle(tmp_path: Path) -> None:
+    pipeline, writer = _fed_with_a_run_that_dies_of_nan(tmp_path, 150)
+    assert writer.freeze("a1", "run", 0, (148, 150))
+    reader = HistoryReader(tmp_path)
+    before = reader.curve(RUN, 0, "loss").columns
+
+    writer.show_pending(pipeline.pending("run"))
+    live = reader.curve(RUN, 0, "loss").columns
+    recorded = reader.matrix(RUN, 0, "loss")
+    writer.show_pending(pipeline.pending("run"), is_quiet=True)
+    quiet = reader.matrix(RUN, 0, "loss")
+    frozen = reader.window_matrix("a1", "loss")
+
+    assert (before["iteration"][-1], before["nan"].sum()) == (84, 0)
+    assert (live["iteration"].tolist(), live["nan"].sum()) == (list(range(150)), 2)
+    assert recorded is not None and recorded.iteration_T[-1] == 84
+    assert quiet is not None and quiet.values_TR is not None
+    assert_array_equal(quiet.iteration_T, np.arange(150))
+    assert np.isnan(quiet.values_TR[149]).all() and quiet.present_TR[149].all()
+    assert frozen is not None and frozen.values_TR is not None
+    assert frozen.iteration_T[-1] == 149 and np.isnan(frozen.values_TR[-1]).all()
+    window = reader.window("a1")
+    assert window is not None and not window.is_complete
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+def test_what_settles_replaces_what_was_shown_before(tmp_path: Path, crashed: bool) -> None:
+    config = HistoryConfig(keep_free_bytes=0, window_margin_iterations=5)
+    early, whole = noise(100, 3), noise(300, 3, seed=1)  # values that were only half known then
+    writer = HistoryWriter(tmp_path, config)
+    writer.show_pending([early], is_quiet=True)
+    writer.freeze("a1", "run", 0, (90, 95))
+    shown = HistoryReader(tmp_path).window_matrix("a1", "loss")
+
+    if crashed:
+        writer = HistoryWriter(tmp_path, config)
+    for one in cut(whole, [50, 250]):
+        writer.update(one)
+        writer.flush()
+
+    reader = HistoryReader(tmp_path)
+    assert shown is not None and shown.values_TR is not None
+    assert_array_equal(shown.values_TR, early.numbers["loss"].values_TR[85:100])
+    for matrix, part in (
+        (reader.window_matrix("a1", "loss"), slice(85, 100)),
+        (reader.matrix(RUN, 0, "loss"), slice(0, 300)),
+    ):
+        assert matrix is not None and matrix.values_TR is not None
+        assert_array_equal(matrix.values_TR, whole.numbers["loss"].values_TR[part])
+    curve = reader.curve(RUN, 0, "loss", points=1000)
+    assert curve.columns["reported"].sum() == losses([whole])[1].sum()
+    window = reader.window("a1")
+    assert window is not None and window.is_complete
+
+
+def test_a_run_too_short_to_settle_has_a_curve_and_can_be_frozen(tmp_path: Path) -> None:
+    pipeline, writer = _fed_with_a_run_that_dies_of_nan(tmp_path, 10)
+    writer.show_pending(pipeline.pending("run"), is_quiet=True)
+    assert writer.freeze("a1", "run", 0, (9, 10))
+    writer.close()
+    reader = HistoryReader(tmp_path)
+    assert reader.metrics(RUN) == ["loss"]
+    assert reader.curve(RUN, 0, "loss").columns["iteration"].tolist() == list(range(10))
+    matrix = reader.window_matrix("a1", "loss")
+    assert matrix is not None and matrix.iteration_T.tolist() == list(range(10))
+
+
+def _fed_with_a_run_that_dies_of_nan(folder: Path, iterations: int) -> tuple[Pipeline, HistoryWriter]:
+    writer = HistoryWriter(folder, EVERYTHING)
+    pipeline = Pipeline(on_block=writer.update)
+    values = [*(2.0 + at % 3 for at in range(iterations - 1)), np.nan]
+    pipeline.feed(
+        batch_from_records(record(r, at, loss=value) for at, value in enumerate(values) for r in (0, 1))
+    )
+    return pipeline, writer
