@@ -12,7 +12,7 @@ export KAFKA
 export NUMBA_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/firstfault/numba
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench kafka kafka-stop java clean
+.PHONY: help demo test lint bench kafka kafka-stop java postgres clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -21,7 +21,7 @@ demo: $(VENV)/.runtime ## stream two recorded runs through Kafka and watch the v
 	@if [ -z "$$KAFKA" ]; then $(MAKE) --no-print-directory java; fi
 	$(BIN)/firstfault demo $(ARGS)
 
-test: $(VENV)/.dev java lint ## set up, lint, and run the whole test suite, real broker included (PYTEST_ARGS=...)
+test: $(VENV)/.dev java postgres lint ## set up, lint, and run the whole test suite, real broker included (PYTEST_ARGS=...)
 	$(BIN)/pytest $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev ## ruff, mypy --strict and the import contracts
@@ -46,6 +46,14 @@ java: ## install Java and Maven where they are missing and apt-get may be used (
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
 	    openjdk-17-jre-headless maven >/dev/null || echo "they could not be installed: no local broker"; \
 	else echo "Java >= 17 or Maven is missing: no local broker; what needs one says so or is skipped"; fi
+
+postgres: ## install the PostgreSQL server where it is missing and apt-get may be used (for the tests)
+	@if command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "installing PostgreSQL with apt-get, for the tests of the store"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	    postgresql >/dev/null || echo "it could not be installed: the tests that need it are skipped"; \
+	else echo "PostgreSQL is missing: the tests that need it say so and are skipped"; fi
 
 clean: ## remove the virtual environment and caches of this clone
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info

@@ -82,6 +82,9 @@ class RecordBatch:
     """(record index, label name, text): sparse, since labels are few."""
     events: tuple[tuple[int, Event], ...] = ()
     rejected: tuple[Rejected, ...] = ()
+    origins: frozenset[tuple[str, str]] | None = None
+    """(run, part of the source) of everything in the batch; None from a source without parts. A part is
+    what one worker reads as a whole, and a `Rejected` names it as its ``source``."""
 
     def __len__(self) -> int:
         return len(self.iteration_N)

@@ -35,9 +35,12 @@ class BatchBuilder:
         self._records: list[Record] = []
         self._events: list[tuple[int, Event]] = []
         self._rejected: list[Rejected] = []
+        self._origins: set[tuple[str, str]] = set()
 
-    def add(self, what: Record | Event) -> None:
-        """Take the next record or event."""
+    def add(self, what: Record | Event, part: str | None = None) -> None:
+        """Take the next record or event; ``part`` of the source, where that is not the same for all."""
+        if part is not None:
+            self._origins.add((what.run, part))
         if isinstance(what, Record):
             self._records.append(what)
         else:
@@ -88,6 +91,7 @@ class BatchBuilder:
             labels=labels_from_rows(labels, keys),
             events=tuple(self._events),
             rejected=(*self._rejected, *refused),
+            origins=frozenset(self._origins) or None,
         )
 
 
@@ -176,6 +180,7 @@ def concatenate(batches: Sequence[RecordBatch], max_cells: int = MAX_CELLS) -> R
             for before, event in batch.events
         ),
         rejected=(*(why for batch in batches for why in batch.rejected), *refused),
+        origins=_join_origins(batches),
     )
 
 
@@ -210,6 +215,7 @@ def select_rows(batch: RecordBatch, keep_N: Flags) -> RecordBatch:
         labels=tuple((kept_before[at], name, text) for at, name, text in batch.labels if keep_N[at]),
         events=tuple((kept_before[before], event) for before, event in batch.events),
         rejected=batch.rejected,
+        origins=batch.origins,
     )
 
 
@@ -260,6 +266,11 @@ def _dense_checksum(size: int, rows: list[int], values: list[Value]) -> Checksum
 
 def _join(parts: Sequence[NDArray[Scalar]], dtype: type[Scalar]) -> NDArray[Scalar]:
     return np.concatenate(parts, dtype=dtype) if parts else np.empty(0, dtype)
+
+
+def _join_origins(batches: Sequence[RecordBatch]) -> frozenset[tuple[str, str]] | None:
+    known = [batch.origins for batch in batches if batch.origins is not None]
+    return frozenset().union(*known) if known else None
 
 
 def _join_labels(

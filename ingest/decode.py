@@ -7,9 +7,10 @@ what is not understood is in the batch's ``rejected``, and everything else is ke
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import groupby
+from operator import attrgetter
 
 from firstfault.wire import Defaults, Rejection
 
@@ -18,7 +19,7 @@ from .blocks import RecordBatch
 from .bounds import check_bounds
 from .columns import MAX_CELLS, BatchBuilder, concatenate
 from .json_fast import FastDecoder
-from .json_reference import FilePlaces, LineLimits, MessagePlaces, Places, ReferenceDecoder, rejected
+from .json_reference import FilePlaces, LineLimits, LinePlaces, MessagePlaces, ReferenceDecoder, rejected
 
 __all__ = ["DecodeConfig", "Decoder", "Defaults", "RawMessage"]
 
@@ -106,8 +107,17 @@ class Decoder:
     def decode(self, messages: Sequence[RawMessage]) -> RecordBatch:
         """All records of the messages, in order, as one batch.
 
-        A `Rejected` carries the source and offset of its message. Never raises on any bytes.
+        A `Rejected` carries the source and offset of its message, ``origins`` say which run came from
+        which source. Never raises on any bytes.
         """
+        sources = dict.fromkeys(message.source for message in messages)
+        batch = self._decode(messages)
+        if len(sources) <= 1:
+            runs = {*batch.runs, *(event.run for _, event in batch.events)}
+            return replace(batch, origins=frozenset((run, source) for run in runs for source in sources))
+        return replace(batch, origins=batch.origins or frozenset())
+
+    def _decode(self, messages: Sequence[RawMessage]) -> RecordBatch:
         parts: list[RecordBatch] = []
         for form, group in groupby(messages, self._form):
             match form:
@@ -116,7 +126,10 @@ class Decoder:
                 case _Form.ARROW:
                     from .arrow_stream import batch_from_arrow_messages
 
-                    parts.append(batch_from_arrow_messages(list(group), self._config, self._defaults))
+                    for source, own in groupby(group, attrgetter("source")):
+                        batch = batch_from_arrow_messages(list(own), self._config, self._defaults)
+                        origins = frozenset((run, source) for run in batch.runs)
+                        parts.append(replace(batch, origins=origins))
                 case _Form.REFUSED:
                     parts.append(self._refuse(group))
         return concatenate(parts, self._config.max_cells)
@@ -161,14 +174,14 @@ class Decoder:
             values = [value.rstrip(b"\r\n") for value in values]  # else blank lines would cost the fast path
         yield from self._decode_data(b"\n".join(values) + b"\n", MessagePlaces(messages, values))
 
-    def _decode_data(self, data: bytes, places: Places) -> Iterator[RecordBatch]:
+    def _decode_data(self, data: bytes, places: LinePlaces) -> Iterator[RecordBatch]:
         """Lines of any number, piece by piece."""
         line = 0
         for piece in line_pieces(data, self._config.piece_bytes):
             yield from self._decode_piece(piece, line, places)
             line += piece.count(b"\n")
 
-    def _decode_piece(self, piece: bytes, first_line: int, places: Places) -> Iterator[RecordBatch]:
+    def _decode_piece(self, piece: bytes, first_line: int, places: LinePlaces) -> Iterator[RecordBatch]:
         """One piece fast, else cut into smaller ones, each fast or by the reference."""
         if (batch := self._try_fast(piece, first_line, places)) is not None:
             yield batch
@@ -185,12 +198,12 @@ class Decoder:
                 yield self._by_reference(part, first_line, places)
             first_line += part.count(b"\n")
 
-    def _try_fast(self, piece: bytes, first_line: int, places: Places) -> RecordBatch | None:
+    def _try_fast(self, piece: bytes, first_line: int, places: LinePlaces) -> RecordBatch | None:
         if self._fast is None or not self._fast.has_learned or len(piece) < self._config.min_fast_bytes:
             return None
         return self._fast.decode(piece, first_line, places)
 
-    def _by_reference(self, piece: bytes, first_line: int, places: Places) -> RecordBatch:
+    def _by_reference(self, piece: bytes, first_line: int, places: LinePlaces) -> RecordBatch:
         builder = BatchBuilder(self._config.max_cells)
         clean = self._reference.decode(piece, first_line, places, builder)
         if self._fast is not None:

@@ -22,7 +22,7 @@ from firstfault.wire_values import NONFINITE_TEXT
 
 from .blocks import RecordBatch
 from .columns import BatchBuilder, concatenate
-from .json_reference import FilePlaces, LineLimits, Places, ReferenceDecoder, plain_line_ends
+from .json_reference import FilePlaces, LineLimits, LinePlaces, ReferenceDecoder, plain_line_ends
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,29 +79,32 @@ class FastDecoder:
                     continue
                 shapes[key] = shape if known in (None, shape) else _merged(known, shape)
 
-    def decode(self, data: bytes, first_line: int, places: Places) -> RecordBatch | None:
+    def decode(self, data: bytes, first_line: int, places: LinePlaces) -> RecordBatch | None:
         """The records of ``data``, which ends with a line end; None if it must go to the reference."""
         data = plain_line_ends(data)
-        if b'"event"' not in data:
-            return self._decode_uniform(data)
         found = BatchBuilder()
-        taken = self._take_events(data, first_line, places, found)
+        taken: tuple[bytes, list[int], list[int]] | None = (data, [], [])
+        if b'"event"' in data:
+            taken = self._take_events(data, first_line, places, found)
         batch = None if taken is None else self._decode_uniform(taken[0])
         if taken is None or batch is None:
             return None
         told = found.build()
         placed = tuple((at, event) for at, (_, event) in zip(taken[1], told.events, strict=True))
-        return replace(batch, events=placed, rejected=told.rejected)
+        batch = replace(batch, events=placed, rejected=told.rejected, origins=told.origins)
+        return _with_origins(batch, first_line, taken[2], places) if places.is_mixed else batch
 
     def _take_events(
-        self, data: bytes, first_line: int, places: Places, found: BatchBuilder
-    ) -> tuple[bytes, list[int]] | None:
-        """The lines without events, and how many of them stand before each event given to ``found``.
+        self, data: bytes, first_line: int, places: LinePlaces, found: BatchBuilder
+    ) -> tuple[bytes, list[int], list[int]] | None:
+        """The lines without events, how many of them stand before each event given to ``found``, and the
+        numbers of the lines taken out.
 
         None if a line that looked like an event is a record.
         """
         kept: list[bytes] = []
         before: list[int] = []
+        out: list[int] = []
         start = line = taken = 0
         while (hit := data.find(b'"event"', start)) >= 0:
             begin = data.rfind(b"\n", start, hit) + 1 or start
@@ -113,9 +116,10 @@ class FastDecoder:
                 return None
             if found.event_count > len(before):
                 before.append(line - taken)
+            out.append(line)
             start, line, taken = end + 1, line + 1, taken + 1
         kept.append(data[start:])
-        return b"".join(kept), before
+        return b"".join(kept), before, out
 
     def _decode_uniform(self, data: bytes) -> RecordBatch | None:
         """The records of lines that are all flat objects of known keys, else None."""
@@ -192,6 +196,15 @@ class FastDecoder:
             _Shape.UNSIGNED: pa.uint64(),
         }
         return pa.schema([(key, kinds[shape]) for key, shape in self._shapes.items() if shape in kinds])
+
+
+def _with_origins(batch: RecordBatch, first_line: int, out: list[int], places: LinePlaces) -> RecordBatch:
+    """The batch with the sources of its runs; its rows are the lines from ``first_line`` but for ``out``."""
+    line_N = np.delete(np.arange(len(batch) + len(out)), out) + first_line
+    sources, source_N = places.sources(line_N)
+    found = np.unique(batch.run_N.astype(np.int64) * len(sources) + source_N).tolist()
+    pairs = {(batch.runs[pair // len(sources)], sources[pair % len(sources)]) for pair in found}
+    return replace(batch, origins=frozenset(pairs | (batch.origins or set())))
 
 
 def _shape_of(key: str, value: object) -> _Shape:

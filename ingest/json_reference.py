@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic_core import from_json
 
 from firstfault.telemetry import Event, Record
@@ -43,6 +45,19 @@ class Places(Protocol):
         ...
 
 
+class LinePlaces(Places, Protocol):
+    """The same for lines that may come from several sources."""
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether the lines come from several sources."""
+        ...
+
+    def sources(self, line_N: NDArray[np.int64]) -> tuple[list[str], NDArray[np.int64]]:
+        """All sources, and which of them each line is from."""
+        ...
+
+
 class Message(Protocol):
     """What of a message is needed to say where a line came from."""
 
@@ -59,28 +74,49 @@ class FilePlaces:
     source: str
     first_offset: int
 
+    @property
+    def is_mixed(self) -> bool:
+        """Whether the lines come from several sources."""
+        return False
+
     def of(self, line: int) -> tuple[str, int]:
         """Source and offset of a line, counted from 0 in the decoded bytes."""
         return self.source, self.first_offset + line
+
+    def sources(self, line_N: NDArray[np.int64]) -> tuple[list[str], NDArray[np.int64]]:
+        """All sources, and which of them each line is from."""
+        return [self.source], np.zeros(len(line_N), np.int64)
 
 
 class MessagePlaces:
     """Lines of joined messages: the offset is the message's. Counted only when first asked for.
 
+    Axes: M messages, N lines.
+
     ``values`` are the bytes of each message as they were joined.
     """
 
     def __init__(self, messages: Sequence[Message], values: Sequence[bytes]) -> None:
+        self.is_mixed = any(message.source != messages[0].source for message in messages)
         self._messages = messages
         self._values = values
         self._ends: list[int] = []
 
     def of(self, line: int) -> tuple[str, int]:
         """Source and offset of a line, counted from 0 in the decoded bytes."""
+        message = self._messages[bisect_right(self._line_ends(), line)]
+        return message.source, message.offset
+
+    def sources(self, line_N: NDArray[np.int64]) -> tuple[list[str], NDArray[np.int64]]:
+        """All sources, and which of them each line is from."""
+        names = {name: at for at, name in enumerate(dict.fromkeys(one.source for one in self._messages))}
+        source_M = np.array([names[one.source] for one in self._messages], np.int64)
+        return list(names), source_M[np.searchsorted(self._line_ends(), line_N, side="right")]
+
+    def _line_ends(self) -> list[int]:
         if not self._ends:
             self._ends = list(accumulate(value.count(b"\n") + 1 for value in self._values))
-        message = self._messages[bisect_right(self._ends, line)]
-        return message.source, message.offset
+        return self._ends
 
 
 def plain_line_ends(data: bytes) -> bytes:
@@ -96,7 +132,7 @@ class ReferenceDecoder:
         self._defaults = defaults
 
     def decode(
-        self, data: bytes, first_line: int, places: Places, builder: BatchBuilder
+        self, data: bytes, first_line: int, places: LinePlaces, builder: BatchBuilder
     ) -> list[Mapping[str, object]]:
         """Add every line of ``data`` to the builder; the objects of clean records, to learn from."""
         clean: list[Mapping[str, object]] = []
@@ -109,7 +145,7 @@ class ReferenceDecoder:
         return clean
 
     def decode_line(
-        self, raw: bytes, number: int, places: Places, builder: BatchBuilder
+        self, raw: bytes, number: int, places: LinePlaces, builder: BatchBuilder
     ) -> Mapping[str, object] | None:
         """Add one line to the builder; its object if it is a record of which nothing was rejected."""
         line, rejections = self._parse(raw)
@@ -118,7 +154,7 @@ class ReferenceDecoder:
             interpreted = interpret(line, self._defaults)
             result, rejections = interpreted.result, interpreted.rejections
             if result is not None:
-                builder.add(result)
+                builder.add(result, places.of(number)[0] if places.is_mixed else None)
         if rejections:
             source, offset = places.of(number)
             kept = raw[: self._limits.max_line_bytes]

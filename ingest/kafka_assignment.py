@@ -1,16 +1,18 @@
 """Which partitions are ours and where each of them stands.
 
 A partition is *placed* once its position was sought from our own offset; what a poll returns for an
-unplaced one started from the offset in Kafka, which is not ours, and is dropped and read again.
+unplaced one started from the offset in Kafka, which is not ours, and is dropped and read again. Whenever
+partitions change hands all that are held now are claimed together, since a run may be spread over them.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from .kafka_damage import Damage
+from .source import ClaimParts
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +38,11 @@ class Assignment:
     partition that changes hands is paused and no longer placed. The rest happens after the poll.
     """
 
-    def __init__(self, stored: Mapping[str, int]) -> None:
-        self._stored = stored
+    def __init__(self, claim: ClaimParts) -> None:
+        self._claim = claim
+        self._claimed: frozenset[str] = frozenset()
+        self._is_claim_due = False
+        self._is_disowned = False
         self._next: dict[str, int] = {}
         self._placed: set[Any] = set()
         self._changed: list[Any] = []
@@ -63,13 +68,18 @@ class Assignment:
         return Listener()
 
     def place(self, consumer: Any, timeout_ms: int) -> set[Any]:
-        """Seek partitions that are new to us; gives those that were in place before.
+        """Claim and seek partitions that are new to us; gives those that were in place before.
 
         A partition whose earliest offset cannot be asked for in time is tried again after the next poll.
         """
-        while self._changed:
-            self._placed.discard(self._changed.pop())
+        has_changed = bool(self._changed)
+        self._changed.clear()
         held = set(consumer.assignment())
+        names = frozenset(map(part_name, held))
+        if has_changed or self._is_claim_due or (names != self._claimed and not self._is_disowned):
+            self._take_over(names)
+        if self._is_disowned:
+            return set()
         before = self._placed & held
         new = sorted(held - before, key=part_name)
         self._placed = before | set(self._seek(consumer, new, timeout_ms))
@@ -98,16 +108,24 @@ class Assignment:
         return start, stop
 
     def position(self) -> dict[str, int]:
-        """Next offset of each partition that is ours and in place."""
-        return {name: self._next[name] for name in map(part_name, self._placed)}
+        """Next offset of each partition that is ours, as far as anything is known of it."""
+        return {name: self._next[name] for name in sorted(self._claimed) if name in self._next}
 
     def clear(self) -> None:
-        """Nothing is assigned any more; the offsets stay."""
+        """The connection is gone: what is assigned by the next one is to be claimed."""
         self._placed.clear()
         self._changed.clear()
+        self._is_claim_due = bool(self._claimed)
 
-    def lag(self, consumer: Any, topic: str, timeout_ms: int) -> tuple[str | None, int | None]:
-        """What is wrong, if anything, and how many messages wait."""
+    def disown(self, consumer: Any) -> None:
+        """Others hold our partitions, whatever the group says: wait until it assigns anew."""
+        self._is_disowned, self._claimed = True, frozenset()
+        self._placed.clear()
+        if consumer is not None:
+            consumer.pause(*consumer.assignment())
+
+    def lag(self, consumer: Any, topic: str, timeout_ms: int) -> tuple[str | None, dict[str, int] | None]:
+        """What is wrong, if anything, and how many messages wait in each partition."""
         from kafka.errors import KafkaError
 
         try:
@@ -118,7 +136,7 @@ class Assignment:
             at = {partition: consumer.position(partition, timeout_ms=timeout_ms) or 0 for partition in ends}
         except KafkaError as error:
             return f"the broker does not answer: {error}", None
-        return None, sum(max(0, end - at[partition]) for partition, end in ends.items())
+        return None, {part_name(one): max(0, end - at[one]) for one, end in ends.items()}
 
     def show_to_kafka(self, consumer: Any) -> None:
         """Commit the positions to Kafka without waiting: only its lag display reads them."""
@@ -135,10 +153,19 @@ class Assignment:
             except KafkaError as error:
                 log.debug("offsets were not shown to Kafka", extra={"reason": str(error)})
 
+    def _take_over(self, names: frozenset[str]) -> None:
+        self._placed.clear()
+        self._is_claim_due = True  # still so if the claim fails
+        offsets = self._claim(names)
+        self._is_claim_due = self._is_disowned = False
+        self._claimed = names
+        if offsets is not None:
+            self._next = dict(offsets)
+
     def _seek(self, consumer: Any, new: list[Any], timeout_ms: int) -> list[Any]:
         from kafka.errors import KafkaError
 
-        unknown = [partition for partition in new if self._known(partition) is None]
+        unknown = [partition for partition in new if part_name(partition) not in self._next]
         try:
             earliest = consumer.beginning_offsets(unknown, timeout_ms=timeout_ms) if unknown else {}
         except KafkaError as error:
@@ -146,7 +173,7 @@ class Assignment:
             earliest = {}
         sought = []
         for partition in new:
-            known = self._known(partition)
+            known = self._next.get(part_name(partition))
             offset = earliest.get(partition) if known is None else known
             if offset is not None:
                 consumer.seek(partition, offset)
@@ -154,12 +181,6 @@ class Assignment:
                 self.advance(partition, offset)
                 sought.append(partition)
         return sought
-
-    def _known(self, partition: Any) -> int | None:
-        """The furthest offset that the store or this source knows."""
-        name = part_name(partition)
-        known = [offsets[name] for offsets in (self._stored, self._next) if name in offsets]
-        return max(known) if known else None
 
     def _bounds(self, consumer: Any, partition: Any, timeout_ms: int) -> tuple[int, int]:
         first = consumer.beginning_offsets([partition], timeout_ms=timeout_ms)[partition]

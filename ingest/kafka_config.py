@@ -39,6 +39,8 @@ class KafkaSourceConfig:
     """Longest wait between connection attempts; they begin at half a second, double, and jitter."""
     probe_interval_s: float = 5.0
     """How often a source that gets nothing asks whether the broker is still there."""
+    starved_after_s: float = 30.0
+    """A partition in which messages wait for so long while none is handed out is reported as starved."""
     commit_interval_s: float = 5.0
     """How often offsets are shown to Kafka, for its lag display."""
     watchdog_s: float = 120.0
@@ -74,6 +76,7 @@ _BOUNDS = {
     "connect_timeout_s": (0.1, 3600.0),
     "backoff_max_s": (0.1, 3600.0),
     "probe_interval_s": (0.1, 3600.0),
+    "starved_after_s": (0.1, 86400.0),
     "commit_interval_s": (0.0, 3600.0),
     "watchdog_s": (1.0, 86400.0),
 }

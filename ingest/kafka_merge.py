@@ -72,6 +72,10 @@ class PartitionMerge:
         """Messages that wait."""
         return sum(len(keys) for keys, _ in self._waiting.values())
 
+    def held_by_partition(self) -> dict[Any, int]:
+        """Messages of each partition that wait."""
+        return {partition: len(keys) for partition, (keys, _) in self._waiting.items()}
+
     def is_ahead(self, partition: Any) -> bool:
         """Whether so much of this partition waits that it should not be read further."""
         return partition in self._waiting and len(self._waiting[partition][0]) >= self._most_held

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,6 +26,7 @@ from .kafka_connection import KafkaConnection
 from .kafka_damage import Damage, damaged_batch, describe, missing_range
 from .kafka_merge import PartitionMerge
 from .kafka_topics import unreachable
+from .source import ClaimParts
 from .watchdog import Watchdog
 
 __all__ = ["KafkaHealth", "KafkaSource", "KafkaSourceConfig"]
@@ -44,6 +46,8 @@ class KafkaHealth:
     """Messages not yet handed out, by the last probe and what came since; None before it."""
     skipped_messages: int
     """Offsets passed over because they could not be read or were gone."""
+    starved: tuple[str, ...]
+    """Partitions in which messages wait and none has been handed out for long."""
 
 
 @dataclass(slots=True)
@@ -56,28 +60,29 @@ class _Taken:
 
 
 class KafkaSource:
-    """Hands out what is in the telemetry topic from ``positions`` on, earliest where there is none.
+    """Hands out what is in the telemetry topic, each partition from where ``claim`` says.
 
-    ``positions`` maps "topic:partition" to the next offset; it is read anew at each assignment, so
-    it may be a live view of the store. All calls belong to one thread.
+    Parts are named "topic:partition". ``claim`` is called inside `poll` whenever the group has assigned
+    anew. All calls belong to one thread.
 
     Raises:
         UnreadableInput: a client setting that kafka-python does not know, or a kafka-python whose
             decompression cannot be bounded.
     """
 
-    def __init__(self, config: KafkaSourceConfig, decoder: Decoder, positions: Mapping[str, int]) -> None:
+    def __init__(self, config: KafkaSourceConfig, decoder: Decoder, claim: ClaimParts) -> None:
         check_settings(config.client)
         bound_codecs(config.max_batch_bytes)
         self._config = config
         self._decoder = decoder
-        self._assignment = Assignment(positions)
+        self._assignment = Assignment(claim)
         self._connection = KafkaConnection(config, self._assignment)
         self._merge = PartitionMerge(config.max_poll_messages, config.longest_hold_s)
         self._watchdog = Watchdog(config.watchdog_s)
         self._probe_at_s = 0.0
         self._commit_at_s = 0.0
-        self._lag_messages: int | None = None
+        self._waiting: dict[str, int] | None = None
+        self._moved_at_s: dict[str, float] = {}
         self._skipped_messages = 0
 
     def poll(self, timeout_s: float) -> list[RecordBatch]:
@@ -92,15 +97,12 @@ class KafkaSource:
             if self._connection.consumer is None:
                 self._connection.open()
             taken = self._read(timeout_s)
-            if taken.ready:
-                self._lessen_lag(len(taken.ready))
-            else:
-                self._probe_if_due()
+            self._probe_if_due(is_idle=not taken.ready)
             self._commit_if_due()
         return self._hand_out(taken)
 
     def position(self) -> Mapping[str, int]:
-        """Next offset of each partition that is assigned to us now."""
+        """Next offset of each partition that is ours, as far as anything is known of it."""
         return self._assignment.position()
 
     @property
@@ -114,9 +116,14 @@ class KafkaSource:
             unavailable_since=self._connection.away_since,
             reason=self._connection.reason,
             partitions=tuple(sorted(self._assignment.position())),
-            lag_messages=self._lag_messages,
+            lag_messages=None if self._waiting is None else sum(self._waiting.values()),
             skipped_messages=self._skipped_messages,
+            starved=self._starved(),
         )
+
+    def disown(self) -> None:
+        """Hand out nothing until the group has assigned anew and the parts are claimed."""
+        self._assignment.disown(self._connection.consumer)
 
     def close(self) -> None:
         """Leave the group and stop the watchdog; safe to call twice."""
@@ -207,6 +214,7 @@ class KafkaSource:
                 messages.append(RawMessage(name, message.offset, message.value, content_type))
         for partition, offset in (next_offset | taken.moved).items():
             self._assignment.advance(partition, offset)
+        self._note_moved(Counter(partition for partition, _ in taken.ready))
         if messages:
             batch = self._decoder.decode(messages)
             return [replace(batch, rejected=(*rejected, *batch.rejected)) if rejected else batch]
@@ -223,29 +231,44 @@ class KafkaSource:
 
     # -- what the broker is asked aside
 
-    def _probe_if_due(self) -> None:
-        """Ask whether the broker is there: a lost one only shows as empty polls."""
+    def _probe_if_due(self, *, is_idle: bool) -> None:
+        """Ask how much waits, and whether the broker is there: a lost one only shows as empty polls."""
         now_s = time.monotonic()
         if now_s < self._probe_at_s:
             return
         self._probe_at_s = now_s + self._config.probe_interval_s
-        why = unreachable(self._config.bootstrap, self._config.connect_timeout_s)
+        why = unreachable(self._config.bootstrap, self._config.connect_timeout_s) if is_idle else None
         if why is None:
-            why, self._lag_messages = self._assignment.lag(
+            why, self._waiting = self._assignment.lag(
                 self._connection.consumer,
                 self._config.topics.telemetry,
                 int(self._config.connect_timeout_s * 1000),
             )
-        if self._lag_messages is not None:
-            self._lag_messages += self._merge.held
+        for name, waiting in (self._waiting or {}).items():
+            if not waiting:
+                self._moved_at_s[name] = now_s
+        if self._waiting is not None:
+            for partition, held in self._merge.held_by_partition().items():
+                self._waiting[part_name(partition)] = self._waiting.get(part_name(partition), 0) + held
         if why is not None and not why.startswith("topic "):
             self._connection.is_away(why)
         else:
             self._connection.is_back(why or "")
 
-    def _lessen_lag(self, messages: int) -> None:
-        if self._lag_messages is not None:
-            self._lag_messages = max(0, self._lag_messages - messages)
+    def _note_moved(self, handed_out: Mapping[Any, int]) -> None:
+        """So many messages of each partition were handed out."""
+        now_s = time.monotonic()
+        for partition, count in handed_out.items():
+            name = part_name(partition)
+            self._moved_at_s[name] = now_s
+            if self._waiting is not None and name in self._waiting:
+                self._waiting[name] = max(0, self._waiting[name] - count)
+
+    def _starved(self) -> tuple[str, ...]:
+        now_s, patience_s = time.monotonic(), self._config.starved_after_s
+        waiting = sorted(name for name, count in (self._waiting or {}).items() if count)
+        since = {name: self._moved_at_s.setdefault(name, now_s) for name in waiting}
+        return tuple(name for name in waiting if now_s - since[name] > patience_s)
 
     def _commit_if_due(self) -> None:
         now_s = time.monotonic()
@@ -271,4 +294,5 @@ def _only_rejected(rejected: list[Rejected]) -> RecordBatch:
         microbatch_N=np.empty(0, np.int32),
         time_N=np.empty(0),
         rejected=tuple(rejected),
+        origins=frozenset(),
     )

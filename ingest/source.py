@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from .blocks import RecordBatch
+
+ClaimParts = Callable[[frozenset[str]], Mapping[str, int] | None]
+"""Told by a live source that these parts, and no others, are ours from now on, before anything of them is
+handed out. The answer is the offset to go on from in each; a part that it lacks begins with its first
+record. None: go on where you are. What it raises comes out of `Source.poll`, and it is called again."""
 
 
 class Source(Protocol):
@@ -28,6 +33,10 @@ class Source(Protocol):
     @property
     def is_exhausted(self) -> bool:
         """Whether nothing will ever come again; a live source is never exhausted."""
+        ...
+
+    def disown(self) -> None:
+        """Hand out nothing of the parts held now until they, or others, are claimed anew."""
         ...
 
     def close(self) -> None:

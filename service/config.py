@@ -26,12 +26,14 @@ from .errors import ConfigError
 from .history_config import HistoryConfig
 from .intake_config import IntakeConfig
 from .pipeline import PipelineConfig
-from .store import StoreConfig
+from .store_config import StoreConfig
 
 ENVIRONMENT: Mapping[str, str] = {
     "FIRSTFAULT_KAFKA": "kafka.bootstrap",
     "FIRSTFAULT_KAFKA_USERNAME": "kafka.client.sasl_plain_username",
     "FIRSTFAULT_KAFKA_PASSWORD": "kafka.client.sasl_plain_password",
+    "FIRSTFAULT_STORE": "store.url",
+    "FIRSTFAULT_STORE_PASSWORD": "store.password",
 }
 """Which variable sets which key."""
 MASK = "********"
@@ -43,16 +45,26 @@ class WorkerConfig:
 
     poll_timeout_s: float = 0.5
     """Longest wait for the next records: also how late a stop is noticed at worst."""
-    judge_every_s: float = 1.0
+    judge_every_s: float = 0.5
     """Least time between two looks at the same runs: a verdict costs milliseconds a run, and nobody
     reads faster."""
-    settle_after_s: float = 2.0
+    settle_after_s: float = 1.0
     """Once nothing came for so long, what is there is judged as if it ended; until then iterations
     that some rank has yet to report are left out of the verdict."""
     checkpoint_every_s: float = 10.0
     """Longest stretch read again after a crash; at 100 000 records/s that is ten seconds of work."""
     checkpoint_every_records: int = 1_000_000
     """A checkpoint also comes after so many records, so that a catch-up is not lost to a crash."""
+    store_retry_s: float = 1.0
+    """Wait before the store is tried again when it is full or its server is away; nothing is read then."""
+    health_every_s: float = 1.0
+    """How often the worker says how it stands; a row that is much older tells of a dead worker."""
+    quiet_after_s: float = 600.0
+    """A run that is not over and of which nothing came for so long is shown as quiet: longer than a
+    checkpoint of a large model or an evaluation takes."""
+    max_losses: int = 5
+    """Times in a row that other workers may take our partitions before anything came of them: beyond,
+    two groups work on one store and would go on to take them from each other for ever."""
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -60,9 +72,15 @@ class WorkerConfig:
             ("judge_every_s", 0.0),
             ("settle_after_s", 0.1),
             ("checkpoint_every_s", 0.1),
+            ("store_retry_s", 0.01),
+            ("health_every_s", 0.05),
         ):
             if not least <= getattr(self, name) <= 3600.0:
                 raise ValueError(f"{name} must be from {least} to 3600, got {getattr(self, name)}")
+        if not 1.0 <= self.quiet_after_s <= 31_536_000.0:
+            raise ValueError(f"quiet_after_s must be from 1 to 31536000, got {self.quiet_after_s}")
+        if self.max_losses < 1:
+            raise ValueError(f"max_losses must be >= 1, got {self.max_losses}")
         if self.checkpoint_every_records < 1:
             raise ValueError(f"checkpoint_every_records must be >= 1, got {self.checkpoint_every_records}")
 

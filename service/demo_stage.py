@@ -24,7 +24,8 @@ from ingest.kafka_topics import TopicsConfig, create_topics, unreachable
 from .errors import StageError, StoreError
 from .local_kafka import LocalKafka
 from .sentence import headline
-from .store import DATABASE, Store
+from .store import Store
+from .store_config import DATABASE
 
 _CONNECT_TIMEOUT_S = 10.0
 _END_TIMEOUT_S = 8.0

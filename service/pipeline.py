@@ -11,6 +11,7 @@ once and in order, after it was judged; what is only pending can be asked for (`
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,14 +21,14 @@ import numpy as np
 
 from detectors.facts import AttemptFindings, InputFacts
 from detectors.fuse import fuse
-from detectors.judge import AttemptJudge
 from detectors.registry import DetectorsConfig
 from detectors.verdict import Verdict
 from firstfault.telemetry import Event
-from ingest.alignment import AlignmentConfig, AttemptAligner, RunAligner
+from ingest.alignment import AlignmentConfig, AttemptAligner
 from ingest.blocks import Ints, IterationBlock, RecordBatch
 
 from .curves import CurveFold, CurvePoint
+from .run_fold import RunFold
 from .snapshot import from_bytes, to_bytes
 
 STATE_VERSION = 2
@@ -48,30 +49,6 @@ class PipelineConfig:
             raise ValueError(f"pipeline.max_runs must be >= 1, got {self.max_runs}")
 
 
-class _Run:
-    """One run: its alignment, a judge and a curve for each attempt."""
-
-    def __init__(self, name: str, config: AlignmentConfig, detectors: DetectorsConfig) -> None:
-        self.name = name
-        self.detectors = detectors
-        self.aligner = RunAligner(name, config)
-        self.judges: dict[int, AttemptJudge] = {}
-        self.curves: dict[int, CurveFold] = {}
-        self.is_dirty = True
-        self.records = 0
-
-    def take(self, blocks: list[IterationBlock]) -> None:
-        for block in blocks:
-            if block.attempt not in self.judges:
-                self.judges[block.attempt] = self.new_judge(block.attempt)
-            self.judges[block.attempt].update(block)
-            self.curves.setdefault(block.attempt, CurveFold()).update(block)
-
-    def new_judge(self, attempt: int) -> AttemptJudge:
-        """A judge that has seen nothing of ``attempt`` yet."""
-        return AttemptJudge(attempt, self.aligner.config.lateness_iterations, self.detectors)
-
-
 class Pipeline:
     """Any number of runs from record batches to verdicts."""
 
@@ -86,9 +63,11 @@ class Pipeline:
         self.config = config or PipelineConfig()
         self.detectors = detectors or DetectorsConfig()
         self.on_block = on_block
-        self._runs: dict[str, _Run] = {}
-        self.rejected: Counter[str] = Counter()
-        """What could not be attributed to a run, by field and rule."""
+        self._runs: dict[str, RunFold] = {}
+        self.rejected: dict[str, Counter[str]] = {}
+        """What could not be attributed to a run, per part of the source by field and rule."""
+        self._sole: dict[str, str | None] = {}
+        """The run of each part while it is the only one there: what nobody claims counts towards it."""
         self.records = 0
 
     @property
@@ -96,26 +75,35 @@ class Pipeline:
         """Names of the runs seen, in order of first record."""
         return list(self._runs)
 
+    @property
+    def version(self) -> str:
+        """What a saved state must have been made with: the same layout, and the same settings."""
+        settings = f"{self.config.alignment!r} {self.detectors!r}"
+        return f"{STATE_VERSION}-{hashlib.blake2b(settings.encode(), digest_size=8).hexdigest()}"
+
     def feed(self, batch: RecordBatch) -> None:
         """Take the next records; settled iterations are judged at once."""
         self.records += len(batch)
         for rejected in batch.rejected:
-            self.rejected[f"{rejected.field}: {rejected.rule}"] += 1
-        if batch.rejected and len(self._runs) == 1:
-            self._mark_dirty()  # it counts towards the only run
+            part = "" if batch.origins is None else rejected.source
+            self._reject(part, f"{rejected.field}: {rejected.rule}", 1)
         for name, rows, events in _by_run(batch):
             run = self._run(name)
             if run is None:
                 limit = f"run: at most {self.config.max_runs} at once"
-                self.rejected[limit] += len(events) + len(rows)
+                self._reject(_part_of(batch, name), limit, len(events) + len(rows))
                 continue
-            run.is_dirty = True
+            run.is_dirty = run.is_unsaved = True
             run.records += len(rows)
+            if len(rows):
+                run.newest_time = float(np.fmax(run.newest_time, np.fmax.reduce(batch.time_N[rows])))
+            run.note_events(event for _, event in events)
             settled = run.aligner.push(batch, rows, events)
             run.take(settled)
             if self.on_block is not None:
                 for block in settled:
                     self.on_block(block)
+        self._note_origins(batch)
         for row, label, text in batch.labels:
             known = self._runs.get(batch.runs[int(batch.run_N[row])])
             if known is not None:
@@ -125,6 +113,41 @@ class Pipeline:
     def dirty_runs(self) -> list[str]:
         """Runs that have got records since their last verdict."""
         return [name for name, run in self._runs.items() if run.is_dirty]
+
+    def mark_dirty(self, name: str) -> None:
+        """The run's verdict was not used: it is to be given again."""
+        self._runs[name].is_dirty = True
+
+    def unsaved_runs(self) -> list[str]:
+        """Runs whose state has changed since it was last marked as saved."""
+        return [name for name, run in self._runs.items() if run.is_unsaved]
+
+    def mark_saved(self) -> None:
+        """All states are saved as they are."""
+        for run in self._runs.values():
+            run.is_unsaved = False
+
+    def mark_unsaved(self, name: str) -> None:
+        """What is stored of the run beside its state has changed."""
+        self._runs[name].is_unsaved = True
+
+    def has_ended(self, name: str) -> bool:
+        """Whether the newest attempt of the run has said that it is over."""
+        return self._runs[name].has_ended
+
+    def late_records(self) -> int:
+        """Records of the runs held now that came too late to count."""
+        runs = self._runs.values()
+        return sum(one.admission.late for run in runs for one in run.aligner.attempts.values())
+
+    def parts_of(self, name: str) -> tuple[str, ...]:
+        """Parts of the source that the run was seen in, in order."""
+        return tuple(sorted(self._runs[name].parts))
+
+    def newest_time(self, name: str) -> float | None:
+        """Newest time of a record of the run, seconds since 1970; None where none had one."""
+        time = self._runs[name].newest_time
+        return None if np.isnan(time) else time
 
     def verdict(self, name: str, *, ended: bool = True) -> Verdict:
         """The verdict of a run from all of its records.
@@ -160,14 +183,30 @@ class Pipeline:
             found[attempt] = {metric: fold.points(metric) for metric in fold.metrics()}
         return found
 
+    def snapshot_run(self, name: str) -> bytes:
+        """The state of one run, for a checkpoint."""
+        return to_bytes({"version": STATE_VERSION, "run": name, "state": self._runs[name].snapshot()})
+
+    def restore_run(self, data: bytes) -> str:
+        """Go on with the run whose state `snapshot_run` gave; gives its name.
+
+        Raises:
+            SnapshotError: damaged bytes.
+            ValueError: written by a release with another state.
+        """
+        state = from_bytes(data)
+        _check_version(state)
+        self._adopt(state["run"], state["state"])
+        return str(state["run"])
+
     def snapshot(self) -> bytes:
-        """The whole state, for a checkpoint."""
+        """The whole state as one."""
         return to_bytes(
             {
                 "version": STATE_VERSION,
                 "records": self.records,
-                "rejected": dict(self.rejected),
-                "runs": [[name, _run_state(run)] for name, run in self._runs.items()],
+                "rejected": [[part, dict(counts)] for part, counts in self.rejected.items()],
+                "runs": [[name, run.snapshot()] for name, run in self._runs.items()],
             }
         )
 
@@ -179,29 +218,56 @@ class Pipeline:
             ValueError: written by a release with another state.
         """
         state = from_bytes(data)
-        if state["version"] != STATE_VERSION:
-            raise ValueError(f"checkpoint version must be {STATE_VERSION}, got {state['version']}")
-        self.records, self.rejected = state["records"], Counter(state["rejected"])
-        self._runs = {}
+        _check_version(state)
+        self.records = state["records"]
+        self.rejected = {part: Counter(counts) for part, counts in state["rejected"]}
+        self._runs, self._sole = {}, {}
         for name, saved in state["runs"]:
-            self._runs[name] = _restored(saved, self._new_run(name))
+            self._adopt(name, saved)
 
-    def _run(self, name: str) -> _Run | None:
+    def _run(self, name: str) -> RunFold | None:
         run = self._runs.get(name)
         if run is None and len(self._runs) < self.config.max_runs:
-            if len(self._runs) == 1:
-                self._mark_dirty()  # while it was the only one, what nobody claimed counted towards it
             run = self._runs[name] = self._new_run(name)
         return run
 
-    def _new_run(self, name: str) -> _Run:
-        return _Run(name, self.config.alignment, self.detectors)
+    def _adopt(self, name: str, saved: Mapping[str, Any]) -> None:
+        run = self._runs[name] = self._new_run(name)
+        run.restore(saved)
+        for part in run.parts:
+            self._note_origin(name, part)
+        run.is_dirty, run.is_unsaved = saved["dirty"], False  # to have been told of a part is no news
 
-    def _mark_dirty(self) -> None:
-        for run in self._runs.values():
-            run.is_dirty = True
+    def _new_run(self, name: str) -> RunFold:
+        return RunFold(name, self.config.alignment, self.detectors)
 
-    def _findings(self, run: _Run, aligner: AttemptAligner, *, ended: bool) -> AttemptFindings:
+    def _note_origins(self, batch: RecordBatch) -> None:
+        if batch.origins is None:
+            names = {*batch.runs, *(event.run for _, event in batch.events)}
+            pairs = {(name, "") for name in names}
+        else:
+            pairs = set(batch.origins)
+        for name, part in sorted(pairs):
+            if name in self._runs and part not in self._runs[name].parts:
+                self._note_origin(name, part)
+
+    def _note_origin(self, name: str, part: str) -> None:
+        self._runs[name].parts.add(part)
+        sole = self._sole.setdefault(part, name)
+        if sole is not None and sole != name:
+            self._sole[part] = None
+            self._mark_news(sole)  # while it was the only one, what nobody claimed counted towards it
+
+    def _reject(self, part: str, reason: str, count: int) -> None:
+        self.rejected.setdefault(part, Counter())[reason] += count
+        self._mark_news(self._sole.get(part))
+
+    def _mark_news(self, name: str | None) -> None:
+        run = None if name is None else self._runs.get(name)
+        if run is not None:
+            run.is_dirty = run.is_unsaved = True
+
+    def _findings(self, run: RunFold, aligner: AttemptAligner, *, ended: bool) -> AttemptFindings:
         judge = run.judges.get(aligner.attempt) or run.new_judge(aligner.attempt)
         labels = {
             rank: {name: text for name, (_, text) in names.items()} for rank, names in aligner.labels.items()
@@ -209,11 +275,13 @@ class Pipeline:
         pending = aligner.pending() if ended else aligner.complete()
         return judge.findings(pending, labels)
 
-    def _inputs(self, run: _Run) -> InputFacts:
+    def _inputs(self, run: RunFold) -> InputFacts:
         attempts = run.aligner.attempts.values()
         rejected = sum((attempt.admission.rejected for attempt in attempts), Counter(run.aligner.rejected))
-        if len(self._runs) == 1:  # then whatever was not understood can only have been meant for this run
-            rejected = rejected + self.rejected
+        for part in run.parts:
+            if self._sole.get(part) == run.name:
+                # what was not understood there can only have been meant for this run
+                rejected = rejected + self.rejected.get(part, Counter())
         return InputFacts(
             records=run.records,
             rejected=sum(rejected.values()),
@@ -236,23 +304,11 @@ def _by_run(batch: RecordBatch) -> Iterator[tuple[str, Ints, list[tuple[int, Eve
             yield name, rows, events
 
 
-def _run_state(run: _Run) -> Mapping[str, Any]:
-    return {
-        "aligner": run.aligner.snapshot(),
-        "judges": [[attempt, judge.snapshot()] for attempt, judge in sorted(run.judges.items())],
-        "curves": [[attempt, fold.snapshot()] for attempt, fold in sorted(run.curves.items())],
-        "dirty": run.is_dirty,
-        "records": run.records,
-    }
+def _check_version(state: Mapping[str, Any]) -> None:
+    if state["version"] != STATE_VERSION:
+        raise ValueError(f"checkpoint version must be {STATE_VERSION}, got {state['version']}")
 
 
-def _restored(saved: Mapping[str, Any], run: _Run) -> _Run:
-    run.aligner.restore(saved["aligner"])
-    for attempt, state in saved["judges"]:
-        run.judges[attempt] = run.new_judge(attempt)
-        run.judges[attempt].restore(state)
-    for attempt, state in saved["curves"]:
-        run.curves[attempt] = CurveFold()
-        run.curves[attempt].restore(state)
-    run.is_dirty, run.records = saved["dirty"], saved["records"]
-    return run
+def _part_of(batch: RecordBatch, run: str) -> str:
+    """The first of the parts that a run's records came from."""
+    return min((part for name, part in batch.origins or () if name == run), default="")

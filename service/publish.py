@@ -62,7 +62,8 @@ class Publisher:
     def __init__(self, config: PublisherConfig) -> None:
         self.counts = PublisherCounts()
         self._config = config
-        self._verdicts: dict[str, bytes] = {}
+        self._verdicts: dict[str, tuple[int, bytes]] = {}
+        self._acknowledged: list[int] = []
         self._dead_letters: deque[Rejected] = deque()
         self._dead_letter_bytes = 0
         self._unacknowledged = 0
@@ -71,14 +72,23 @@ class Publisher:
         self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
         self._thread.start()
 
-    def publish_verdict(self, incident_id: str, verdict: bytes) -> None:
-        """Send the verdict (JSON) under the incident's id; an unsent older one is replaced."""
+    def publish_verdict(self, seq: int, incident_id: str, verdict: bytes) -> None:
+        """Send the verdict (JSON) under the incident's id; an unsent older one is replaced.
+
+        ``seq`` is its number in the outbox: `acknowledged` gives it back once a broker has the verdict.
+        """
         with self._changed:
             if incident_id not in self._verdicts and len(self._verdicts) >= self._config.waiting_verdicts:
                 self.counts.dropped_verdicts += 1
                 return
-            self._verdicts[incident_id] = verdict
+            self._verdicts[incident_id] = seq, verdict
             self._changed.notify_all()
+
+    def acknowledged(self) -> list[int]:
+        """Numbers of the verdicts that were acknowledged, or will never fit, since this was last asked."""
+        with self._changed:
+            done, self._acknowledged = self._acknowledged, []
+        return done
 
     def dead_letters(self, rejected: Sequence[Rejected]) -> None:
         """Send rejected lines as they came; the oldest give way when too many wait."""
@@ -138,8 +148,8 @@ class Publisher:
                 letters, self._dead_letters = list(self._dead_letters), deque()
                 self._dead_letter_bytes = 0
                 self._unacknowledged += len(verdicts) + len(letters)
-            for incident_id, verdict in verdicts.items():
-                self._send_verdict(producer, incident_id, verdict)
+            for incident_id, (seq, verdict) in verdicts.items():
+                self._send_verdict(producer, seq, incident_id, verdict)
             for at, rejected in enumerate(letters):
                 if not self._send_dead_letter(producer, rejected):
                     # No topic or no broker: verdicts must not wait behind a flood of letters.
@@ -185,7 +195,7 @@ class Publisher:
             self._dead_letters.extendleft(reversed(letters))
             self._dead_letter_bytes += sum(len(one.raw) for one in letters)
 
-    def _send_verdict(self, producer: Any, incident_id: str, verdict: bytes) -> None:
+    def _send_verdict(self, producer: Any, seq: int, incident_id: str, verdict: bytes) -> None:
         from kafka.errors import MessageSizeTooLargeError
 
         def failed(error: Exception) -> None:
@@ -193,13 +203,19 @@ class Publisher:
             with self._changed:
                 if isinstance(error, MessageSizeTooLargeError):
                     self.counts.dropped_verdicts += 1  # it will never fit
+                    self._acknowledged.append(seq)
                 else:
-                    self._verdicts.setdefault(incident_id, verdict)
+                    self._verdicts.setdefault(incident_id, (seq, verdict))
                 self._settle()
 
-        self._send(
-            producer, failed, topic=self._config.topics.verdicts, value=verdict, key=incident_id.encode()
-        )
+        def sent(_place: object) -> None:
+            with self._changed:
+                self._acknowledged.append(seq)
+                self.counts.sent += 1
+                self._settle()
+
+        topic = self._config.topics.verdicts
+        self._send(producer, sent, failed, topic=topic, value=verdict, key=incident_id.encode())
 
     def _send_dead_letter(self, producer: Any, rejected: Rejected) -> bool:
         def failed(error: Exception) -> None:
@@ -213,9 +229,16 @@ class Publisher:
         if len(raw) > self._config.dead_letter_bytes:
             headers.append(("cut_from_bytes", str(len(raw)).encode()))
             raw = raw[: self._config.dead_letter_bytes]
-        return self._send(producer, failed, topic=self._config.topics.dead_letter, value=raw, headers=headers)
+        topic = self._config.topics.dead_letter
+        return self._send(producer, self._sent, failed, topic=topic, value=raw, headers=headers)
 
-    def _send(self, producer: Any, failed: Callable[[Exception], None], **message: Any) -> bool:
+    def _send(
+        self,
+        producer: Any,
+        sent: Callable[[object], None],
+        failed: Callable[[Exception], None],
+        **message: Any,
+    ) -> bool:
         """Hand one message to the client; False when it takes none within ``retry_s``."""
         from kafka.errors import KafkaError
 
@@ -224,7 +247,7 @@ class Publisher:
         except KafkaError as error:
             failed(error)
             return False
-        future.add_callback(self._sent)
+        future.add_callback(sent)
         future.add_errback(failed)
         return True
 

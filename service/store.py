@@ -1,11 +1,11 @@
-"""What the worker knows, in one SQLite file: offsets, checkpoints, runs, incidents, rejects.
+"""What the worker knows: claims, checkpoints, verdicts, incidents, the event stream and the outbox.
 
-All SQL is in this file and in `migrations`. The laws it keeps:
+The laws it keeps:
 
-* A *checkpoint* (offsets and the pipeline's snapshot) is one transaction, and its first statement is
-  an UPDATE of the fence that fails for every worker but the last one that opened the store: a zombie
-  cannot write.
-* Verdicts and incidents commit at once and are idempotent: the same bytes again change nothing.
+* A *checkpoint* (offsets and the states of runs) is one transaction that begins with the guarding
+  update: a zombie cannot write (`checkpoints`).
+* Verdicts, incidents, the event stream and the outbox commit at once and together, and are idempotent:
+  the same bytes again change nothing. They are guarded in the same way.
 * Canonical verdict bytes are kept as they are. ``revision``, ``state`` and times are columns beside
   them, so what is compared byte for byte holds no clock.
 """
@@ -13,46 +13,34 @@ All SQL is in this file and in `migrations`. The laws it keeps:
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .errors import StoreError
-from .migrations import migrate, transaction
+from sqlalchemy import Connection, delete, select, update
 
-DATABASE = "firstfault.sqlite3"
-_MAX_REASONS = 1000
-"""Rows of ``rejected``: reasons hold no values, so more than this means that one does."""
-_MAX_EXAMPLE_BYTES = 512
+from . import checkpoints, tables
+from .checkpoints import Checkpoint, Claim, RunState, Tenure
+from .crash_points import CrashPoint, reach
+from .database import Database
+from .errors import SplitRun
+from .incident_rows import (
+    KAFKA_CHANNEL,
+    IncidentChange,
+    VerdictWrite,
+    add_change,
+    severity_of,
+    store_incidents,
+    tell_incidents,
+)
+from .migrations import check_schema, migrate
+from .rows import next_seq, to_body, upsert
+from .store_config import DATABASE, StoreConfig
+from .tables import run_id_of
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreConfig:
-    """How the store waits and how it fills the disk."""
-
-    busy_timeout_s: float = 5.0
-    """Wait for a reader's lock: a checkpoint by the SQLite shell takes less, a longer one is a fault."""
-    cache_megabytes: int = 16
-    """Page cache of the one writer; the store is small beside the telemetry."""
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.busy_timeout_s <= 600.0:
-            raise ValueError(f"busy_timeout_s must be > 0 and <= 600, got {self.busy_timeout_s}")
-        if not 1 <= self.cache_megabytes <= 4096:
-            raise ValueError(f"cache_megabytes must be from 1 to 4096, got {self.cache_megabytes}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
-    """Where a source stands and the pipeline's state at exactly that place."""
-
-    version: str
-    offsets: Mapping[str, int]
-    snapshot: bytes
+__all__ = ["DATABASE", "IncidentChange", "Message", "Store", "StoreConfig", "StoredVerdict"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,223 +54,194 @@ class StoredVerdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IncidentChange:
-    """What storing a verdict changed: an incident that is new, became more certain, moved or went away."""
+class Message:
+    """Something that must still be told outside."""
 
-    kind: str
-    """``new``, ``worsened``, ``changed`` or ``withdrawn``."""
-    incident: Mapping[str, Any]
-    before: Mapping[str, Any] | None = None
-    """What was stored under its id; None when new."""
+    seq: int
+    key: str
+    payload: bytes
 
 
 class Store:
-    """One SQLite file in ``data_dir``; use from one thread. Readers open it beside the writer."""
+    """The worker's side of the database; use from one thread. Readers open it beside the writer."""
 
     def __init__(self, data_dir: Path, config: StoreConfig | None = None, *, read_only: bool = False) -> None:
-        """Open or create the store, bring its schema up to date and, unless read-only, take it over.
+        """Open or create the store and, unless ``read_only``, bring its schema up to date.
 
         Raises:
             StoreError: not a database, made by a newer release, or the folder cannot be written.
         """
-        self._config = config or StoreConfig()
-        self.path = data_dir / DATABASE
+        self.database = Database(data_dir, config, read_only=read_only)
         try:
-            self._db = _connect(self.path, self._config, read_only=read_only)
-            if not read_only:
-                migrate(self._db)
-            self._owner = 0 if read_only else self._take_over()
-        except (sqlite3.Error, OSError) as error:
-            raise StoreError(f"{self.path}: {error}") from error
+            if read_only:
+                check_schema(self.database)
+            else:
+                migrate(self.database)
+        except BaseException:
+            self.database.close()
+            raise
 
     def close(self) -> None:
-        """Let go of the file; safe to call twice."""
-        self._db.close()
+        """Let go of the database; safe to call twice."""
+        self.database.close()
 
-    def load_checkpoint(self, source: str) -> Checkpoint | None:
-        """The last checkpoint of ``source``; None before the first."""
-        row = self._db.execute(
-            "SELECT version, snapshot FROM checkpoints WHERE source = ?", (source,)
-        ).fetchone()
-        if row is None:
-            return None
-        offsets = self._db.execute("SELECT part, next_offset FROM offsets WHERE source = ?", (source,))
-        return Checkpoint(version=row[0], offsets=dict(offsets.fetchall()), snapshot=row[1])
+    # -- claims and checkpoints
 
-    def save_checkpoint(
-        self, source: str, checkpoint: Checkpoint, rejected: Mapping[str, tuple[int, bytes]] | None = None
-    ) -> None:
-        """Replace the checkpoint of ``source``: offsets and snapshot, both or neither.
+    def claim(self, source: str, parts: Iterable[str], held: Tenure | None = None) -> Claim:
+        """Make parts of a source ours: whoever held them can write about them no more."""
+        with self.database.write() as db:
+            return checkpoints.claim(db, source, parts, held, time.time())
 
-        ``rejected`` (reason: number and first example) is added to the counters in the same
-        transaction, since what is read again after a crash is rejected again.
+    def release(self, tenure: Tenure) -> None:
+        """Let go of the parts at a clean end, so that nobody takes us for alive."""
+        with self.database.write() as db:
+            checkpoints.release(db, tenure)
+
+    def save_checkpoint(self, tenure: Tenure, checkpoint: Checkpoint) -> None:
+        """Offsets and states, all or nothing; and prune the event stream.
 
         Raises:
-            StoreError: another worker has taken the store over since it was opened here.
+            OwnershipLost: another worker has claimed one of the parts.
         """
-        with self._guarded() as db:
-            for part, offset in checkpoint.offsets.items():
-                db.execute(
-                    "INSERT INTO offsets (source, part, next_offset) VALUES (?, ?, ?)"
-                    " ON CONFLICT DO UPDATE SET next_offset = excluded.next_offset",
-                    (source, part, offset),
-                )
-            db.execute(
-                "INSERT INTO checkpoints (source, version, snapshot, saved_at) VALUES (?, ?, ?, ?)"
-                " ON CONFLICT DO UPDATE SET version = excluded.version, snapshot = excluded.snapshot,"
-                " saved_at = excluded.saved_at",
-                (source, checkpoint.version, checkpoint.snapshot, time.time()),
-            )
-            _add_rejected(db, rejected or {})
+        with self.database.write() as db:
+            checkpoints.save(db, tenure, checkpoint, time.time())
+            newest = select(tables.counters.c.value).where(tables.counters.c.name == "changes")
+            oldest = int(db.execute(newest).scalar_one()) - self.database.config.keep_changes
+            db.execute(delete(tables.changes).where(tables.changes.c.seq <= oldest))
+            reach(CrashPoint.IN_CHECKPOINT)
 
-    def forget_checkpoint(self, source: str) -> None:
-        """Drop the checkpoint of ``source``, so that it is read again from its first record."""
-        with self._guarded() as db:
-            db.execute("DELETE FROM checkpoints WHERE source = ?", (source,))
-            db.execute("DELETE FROM offsets WHERE source = ?", (source,))
+    def states(self, source: str, parts: Iterable[str]) -> list[RunState]:
+        """The states of the runs at home in ``parts`` as of their last checkpoint."""
+        with self.database.read() as db:
+            return checkpoints.states(db, source, parts)
 
-    def save_verdict(self, verdict: Mapping[str, Any], canonical: bytes) -> tuple[IncidentChange, ...]:
-        """Store a run's verdict (JSON and canonical bytes); say what is new about its incidents.
+    def forget(self, tenure: Tenure) -> None:
+        """Drop the checkpoint of the tenure's parts, so that they are read again from their first record."""
+        with self.database.write() as db:
+            checkpoints.forget(db, tenure)
 
-        The same bytes again change nothing. ``revision`` counts the different ones.
+    # -- verdicts
+
+    def save_verdict(
+        self,
+        tenure: Tenure,
+        parts: Sequence[str],
+        verdict: Mapping[str, Any],
+        canonical: bytes,
+        newest_record_at: float | None = None,
+    ) -> tuple[IncidentChange, ...]:
+        """Store a run's newest verdict and its incidents; gives what changed about them.
+
+        ``verdict`` is the JSON object of ``canonical``; ``parts``, sorted, are those the run was seen in.
+        The same bytes again change nothing.
+
+        Raises:
+            OwnershipLost: another worker has claimed one of the parts.
+            SplitRun: another worker judges this run from other parts.
         """
-        with self._guarded() as db:
+        now = time.time()
+        with self.database.write() as db:
+            checkpoints.guard(db, tenure, parts)
             run = str(verdict["run"])
-            row = db.execute("SELECT verdict, revision FROM runs WHERE run = ?", (run,)).fetchone()
-            if row is not None and row[0] == canonical:
+            row = db.execute(select(tables.runs).where(tables.runs.c.run == run)).one_or_none()
+            if row is not None:
+                _check_home(db, tenure, row)
+            if row is not None and row.verdict == canonical:
                 return ()
-            db.execute(
-                "INSERT INTO runs (run, label, judged_to, revision, verdict, updated_at)"
-                " VALUES (?, ?, ?, ?, ?, ?)"
-                " ON CONFLICT DO UPDATE SET label = excluded.label, judged_to = excluded.judged_to,"
-                " revision = excluded.revision, verdict = excluded.verdict, updated_at = excluded.updated_at",
-                (
-                    run,
-                    str(verdict["label"]),
-                    verdict.get("judged_to_iteration"),
-                    1 if row is None else row[1] + 1,
-                    canonical,
-                    time.time(),
-                ),
-            )
-            return _store_incidents(db, run, verdict["incidents"])
+            write = VerdictWrite(db=db, run_id=run_id_of(run), verdict=verdict, canonical=canonical, now=now)
+            changes = tell_incidents(write, store_incidents(write))
+            place = {"source": tenure.source, "home": parts[0], "newest_record_at": newest_record_at}
+            _write_run(write, place, row)
+            reach(CrashPoint.IN_VERDICT)
+        return changes
+
+    def note_quiet(self, quiet_since: Mapping[str, float | None]) -> None:
+        """Note of runs, by name, since when the live clock has seen nothing of them; None: they go on."""
+        table = tables.runs
+        with self.database.write() as db:
+            for run, since in quiet_since.items():
+                db.execute(update(table).where(table.c.run == run).values(quiet_since=since))
 
     def verdicts(self) -> list[StoredVerdict]:
         """The newest verdict of every run, by run."""
-        rows = self._db.execute("SELECT run, label, revision, verdict FROM runs ORDER BY run")
-        return [StoredVerdict(run=r[0], label=r[1], revision=r[2], canonical=r[3]) for r in rows]
+        table = tables.runs
+        with self.database.read() as db:
+            rows = db.execute(select(table).order_by(table.c.run)).all()
+        return [
+            StoredVerdict(run=row.run, label=row.label, revision=row.revision, canonical=bytes(row.verdict))
+            for row in rows
+        ]
 
     def incidents(self, run: str | None = None) -> list[dict[str, Any]]:
         """Incidents that are not withdrawn, in order of their first position, with the person's state."""
-        rows = self._db.execute(
-            "SELECT body, state FROM incidents WHERE is_withdrawn = 0 AND (?1 IS NULL OR run = ?1)"
-            " ORDER BY run, first_attempt, first_iteration, id",
-            (run,),
-        )
-        return [{**json.loads(body), "state": state} for body, state in rows]
+        table = tables.incidents
+        wanted = [table.c.is_withdrawn.is_(False)] + ([] if run is None else [table.c.run == run])
+        order = (table.c.run, table.c.first_attempt, table.c.first_iteration, table.c.id)
+        with self.database.read() as db:
+            rows = db.execute(select(table).where(*wanted).order_by(*order)).all()
+        return [{**json.loads(row.body), "state": row.state} for row in rows]
 
     def rejected(self) -> dict[str, int]:
         """Number of rejected records or values per reason."""
-        return dict(self._db.execute("SELECT reason, records FROM rejected ORDER BY reason").fetchall())
+        table = tables.rejected
+        with self.database.read() as db:
+            return {row.reason: row.records for row in db.execute(select(table).order_by(table.c.reason))}
 
-    def _take_over(self) -> int:
-        """Make this the only writer: every later one is told so by the fence."""
-        with transaction(self._db) as db:
-            (owner,) = db.execute(
-                "UPDATE fence SET owner = owner + 1 WHERE id = 1 RETURNING owner"
-            ).fetchone()
-        return int(owner)
+    # -- what goes out
 
-    @contextmanager
-    def _guarded(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that only the current owner of the store can make."""
-        with transaction(self._db) as db:
-            held = db.execute("UPDATE fence SET owner = owner WHERE id = 1 AND owner = ?", (self._owner,))
-            if held.rowcount != 1:
-                raise StoreError(f"{self.path}: another worker has taken over this store; stop one of them")
-            yield db
+    def unsent(self, after: int = 0, limit: int = 1000) -> list[Message]:
+        """Verdicts that nobody has acknowledged yet, oldest first: all of them, whoever wrote them."""
+        table = tables.outbox
+        wanted = (table.c.channel == KAFKA_CHANNEL) & table.c.sent_at.is_(None) & (table.c.seq > after)
+        with self.database.read() as db:
+            rows = db.execute(select(table).where(wanted).order_by(table.c.seq).limit(limit)).all()
+        return [Message(seq=row.seq, key=row.key, payload=bytes(row.payload)) for row in rows]
 
+    def mark_sent(self, seqs: Sequence[int]) -> None:
+        """The messages were acknowledged; they need no keeping."""
+        table = tables.outbox
+        with self.database.write() as db:
+            for at in range(0, len(seqs), 500):  # a statement holds a bounded number of parameters
+                db.execute(delete(table).where(table.c.seq.in_(list(seqs[at : at + 500]))))
 
-def _connect(path: Path, config: StoreConfig, *, read_only: bool) -> sqlite3.Connection:
-    if not read_only:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
-    db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=config.busy_timeout_s)
-    if not read_only:
-        db.execute("PRAGMA journal_mode = WAL")
-    db.execute("PRAGMA synchronous = FULL")
-    db.execute(f"PRAGMA cache_size = {-1024 * config.cache_megabytes}")
-    return db
+    def say_health(self, component: str, body: Mapping[str, Any]) -> None:
+        """Replace what a component last said of itself."""
+        row = {"component": component, "at": time.time(), "body": to_body(body)}
+        with self.database.write() as db:
+            upsert(db, tables.health, ["component"], row)
 
 
-_SEVERITY: Mapping[str, int] = {"recovered": 0, "suspected": 1, "confirmed": 2}
+def _check_home(db: Connection, tenure: Tenure, row: Any) -> None:
+    """Refuse to write about a run that another living worker judges from parts of its own."""
+    if row.source != tenure.source or row.home in tenure.parts or not row.home:
+        return
+    table = tables.partitions
+    home = (table.c.source == row.source) & (table.c.part == row.home)
+    owner = db.execute(select(table.c.owner).where(home)).scalar_one_or_none()
+    if owner is not None and owner != tenure.owner:
+        raise SplitRun(f"run {row.run!r} is judged by the worker of {row.home}: key its messages by run")
 
 
-def _store_incidents(
-    db: sqlite3.Connection, run: str, incidents: Sequence[Mapping[str, Any]]
-) -> tuple[IncidentChange, ...]:
-    """Upsert by id, mark what the new verdict no longer holds, and name the changes in verdict order."""
-    known = {
-        row[0]: (row[1], row[2], bool(row[3]))
-        for row in db.execute("SELECT id, certainty, body, is_withdrawn FROM incidents WHERE run = ?", (run,))
-    }
-    changes: list[IncidentChange] = []
-    now = time.time()
-    for incident in incidents:
-        body = json.dumps(incident, ensure_ascii=True, sort_keys=True, separators=(",", ":")).encode()
-        before = known.pop(str(incident["id"]), None)
-        if before is not None and before[1] == body and not before[2]:
-            continue
-        was = None if before is None else json.loads(before[1])
-        changes.append(IncidentChange(kind=_kind_of_change(before, incident), incident=incident, before=was))
-        _upsert_incident(db, run, incident, body, now)
-    for gone, (_, body, is_withdrawn) in known.items():
-        if not is_withdrawn:
-            db.execute("UPDATE incidents SET is_withdrawn = 1, updated_at = ? WHERE id = ?", (now, gone))
-            was = json.loads(body)
-            changes.append(IncidentChange(kind="withdrawn", incident=was, before=was))
-    return tuple(changes)
-
-
-def _add_rejected(db: sqlite3.Connection, rejected: Mapping[str, tuple[int, bytes]]) -> None:
-    (known,) = db.execute("SELECT count(*) FROM rejected").fetchone()
-    for reason, (records, example) in rejected.items():
-        kept = reason if known < _MAX_REASONS else "further reasons"
-        known += 1
-        db.execute(
-            "INSERT INTO rejected (reason, records, example) VALUES (?, ?, ?)"
-            " ON CONFLICT DO UPDATE SET records = records + excluded.records",
-            (kept, records, example[:_MAX_EXAMPLE_BYTES]),
-        )
-
-
-def _upsert_incident(
-    db: sqlite3.Connection, run: str, incident: Mapping[str, Any], body: bytes, now: float
+def _write_run(
+    write: VerdictWrite,
+    place: Mapping[str, Any],
+    row: Any,  # a row of the driver's, or None
 ) -> None:
-    first = incident["first"]
-    db.execute(
-        "INSERT INTO incidents (id, run, label, certainty, first_attempt, first_iteration, body,"
-        " opened_at, updated_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT DO UPDATE SET label = excluded.label, certainty = excluded.certainty, is_withdrawn = 0,"
-        " first_attempt = excluded.first_attempt, first_iteration = excluded.first_iteration,"
-        " body = excluded.body, updated_at = excluded.updated_at",
-        (
-            str(incident["id"]),
-            run,
-            str(incident["label"]),
-            str(incident["certainty"]),
-            first["attempt"],
-            first["iteration"],
-            body,
-            now,
-            now,
-        ),
-    )
-
-
-def _kind_of_change(before: tuple[str, bytes, bool] | None, incident: Mapping[str, Any]) -> str:
-    if before is None or before[2]:
-        return "new"
-    is_worse = _SEVERITY.get(str(incident["certainty"]), 0) > _SEVERITY.get(before[0], 0)
-    return "worsened" if is_worse else "changed"
+    """The run's row, and its change in the event stream."""
+    verdict, seq = write.verdict, next_seq(write.db)
+    told = {"label": str(verdict["label"]), "severity": severity_of(verdict["incidents"])}
+    run, judged_to = str(verdict["run"]), verdict.get("judged_to_iteration")
+    change = {"seq": seq, "kind": "run_new" if row is None else "run_changed"}
+    revision = 1 if row is None else row.revision + 1
+    add_change(write, change | {"revision": revision}, {"run": run, "judged_to_iteration": judged_to, **told})
+    values: dict[str, Any] = {
+        "run_id": write.run_id,
+        "run": run,
+        "judged_to": judged_to,
+        "revision": revision,
+        "verdict": write.canonical,
+        "seq": seq,
+        "first_seen_at": write.now if row is None else row.first_seen_at,
+        "updated_at": write.now,
+    }
+    upsert(write.db, tables.runs, ["run_id"], {**values, **told, **place})

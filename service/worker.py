@@ -1,8 +1,10 @@
-"""The worker: telemetry from a topic, incidents into the store, the topic and the terminal.
+"""The worker: telemetry from a source, incidents into the store, the topic and the terminal.
 
     Source ─poll→ Pipeline ─verdicts→ Store ─changes→ Outlet, sentences
 
-The only composition root: source, pipeline, store and outlet meet here and nowhere else.
+Source, pipeline, store and outlet meet here and nowhere else. The order in which things become durable:
+a verdict with its incidents and the outbox at once, then the outside is told; a checkpoint every so many
+records. A crash repeats work since the checkpoint, and the ids absorb it.
 """
 
 from __future__ import annotations
@@ -11,40 +13,52 @@ import json
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 from detectors.verdict import canonical_bytes, to_json
 from ingest.blocks import RecordBatch, Rejected
-from ingest.decode import Decoder
 from ingest.errors import SourceUnavailable
 from ingest.source import Source
 
-from .config import Settings, WorkerConfig
-from .pipeline import STATE_VERSION, Pipeline
+from .checkpoints import Checkpoint, RunState, Tenure
+from .config import WorkerConfig
+from .crash_points import CrashPoint, reach
+from .errors import OwnershipLost, SplitRun, StoreError
+from .journal import Journal
+from .pipeline import Pipeline
 from .rejects import reason_of
 from .sentence import change_sentence
 from .snapshot import SnapshotError
-from .store import Checkpoint, Store
+from .store import Store
 
 log = logging.getLogger(__name__)
 
 _NOWHERE = (-1, -1)
 _LAST_WORDS_S = 2.0
 """How long a stopping worker waits for the broker to take its last verdicts: it must end within 5 s."""
+_UNUSABLE = (SnapshotError, ValueError, KeyError, TypeError, IndexError, AttributeError)
+"""What restoring a state of another layout may raise."""
 
 
 class Outlet(Protocol):
     """Where verdicts and rejected lines go; neither blocks nor raises."""
 
-    def publish_verdict(self, incident_id: str, verdict: bytes) -> None:
+    def publish_verdict(self, seq: int, incident_id: str, verdict: bytes) -> None:
         """Hand on a run's canonical verdict because of what changed about one of its incidents."""
+        ...
+
+    def acknowledged(self) -> list[int]:
+        """Numbers of the verdicts that have arrived since this was last asked."""
         ...
 
     def dead_letters(self, rejected: Sequence[Rejected]) -> None:
         """Hand on records and values that were not understood."""
+        ...
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until everything has arrived; False when time is up first."""
         ...
 
 
@@ -53,45 +67,144 @@ class Worker:
 
     def __init__(
         self,
-        source: Source,
-        pipeline: Pipeline,
         store: Store,
+        new_pipeline: Callable[[], Pipeline] = Pipeline,
         *,
         name: str,
         config: WorkerConfig | None = None,
         outlet: Outlet | None = None,
         say: Callable[[str], None] = print,
         is_caught_up: Callable[[], bool] = lambda: True,
+        health: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         """``name`` is that of the source in the store; ``say`` gets a sentence per new or worse incident.
 
         ``is_caught_up`` tells whether an empty poll means that nothing is there, and not that the
-        source is away.
+        source is away; ``health`` is what the source says of itself.
         """
-        self._source, self._pipeline, self._store, self._name = source, pipeline, store, name
+        self._store, self._new_pipeline, self._name = store, new_pipeline, name
         self._config = config or WorkerConfig()
         self._outlet, self._say, self._is_caught_up = outlet, say, is_caught_up
-        self._open = set(pipeline.runs)
-        self._known = {one.run: _reach(json.loads(one.canonical)) for one in store.verdicts()}
-        self._rejected: dict[str, tuple[int, bytes]] = {}
+        self._tenure: Tenure | None = None
+        self._offsets: dict[str, int] = {}
+        """Where each part stood at the last checkpoint."""
+        self._journal = Journal(store, name, self._config, health)
+        self._begin(new_pipeline())
+
+    # -- claims: called by the source, on this thread
+
+    def claim(self, parts: frozenset[str]) -> Mapping[str, int] | None:
+        """These parts are ours from now on: go on from their checkpoint. None: our state is still good."""
+        claim = self._store.claim(self._name, parts, self._tenure)
+        if claim.is_kept:
+            return None
+        self._tenure = claim.tenure
+        pipeline, offsets = self._load(claim.tenure, claim.offsets)
+        pipeline.rejected = {part: Counter(counts) for part, counts in claim.rejected.items() if offsets}
+        self._begin(pipeline)
+        self._offsets = dict(offsets)
+        if self._outlet is not None:
+            for message in self._store.unsent():
+                self._outlet.publish_verdict(message.seq, message.key, message.payload)
+        log.info("parts claimed", extra={"parts": ",".join(sorted(parts)), "runs": len(pipeline.runs)})
+        reach(CrashPoint.AFTER_CLAIM)
+        return offsets
+
+    def _load(self, tenure: Tenure, offsets: Mapping[str, int]) -> tuple[Pipeline, Mapping[str, int]]:
+        """The pipeline as of the checkpoint, a fresh one with no offsets where that is not usable.
+
+        One of another release or of other settings, or a damaged one, is put aside and the parts are read
+        again from their start: verdicts are a function of records and settings, so that costs time only.
+        """
+        pipeline = self._new_pipeline()
+        try:
+            for state in self._store.states(self._name, tenure.parts):
+                if state.version != pipeline.version:
+                    raise SnapshotError(f"checkpoint is of {state.version}, this is {pipeline.version}")
+                name = pipeline.restore_run(state.snapshot)
+                if not state.is_settled:
+                    pipeline.mark_dirty(name)
+        except _UNUSABLE as error:
+            log.warning("checkpoint not usable; reading from the start", extra={"reason": str(error)})
+            self._store.forget(tenure)
+            return self._new_pipeline(), {}
+        return pipeline, offsets
+
+    def _begin(self, pipeline: Pipeline) -> None:
+        """Start from this state: nothing is known beyond it."""
+        self._pipeline = pipeline
+        self._offsets = {}
+        self._due: set[str] = set()
+        """Runs whose newest verdict is not stored yet."""
+        self._open = set(pipeline.dirty_runs())
+        """Runs whose stored verdict leaves out what is not complete."""
+        self._known = {one.run: _reach(json.loads(one.canonical)) for one in self._store.verdicts()}
+        self._counted: dict[str, tuple[int, bytes]] = {}
         self._records_unsaved = 0
         self._judged_at_s = self._saved_at_s = self._heard_at_s = time.monotonic()
 
-    def run(self, stop: threading.Event) -> None:
-        """Work until ``stop`` is set, then judge and save once more."""
-        while not stop.is_set():
-            for batch in self._poll():
-                self._take(batch)
-            if time.monotonic() - self._judged_at_s >= self._config.judge_every_s:
-                self._judge()
-            if self._is_time_to_save():
-                self._save()
-        self._judge()
-        self._save()
+    # -- the loop
 
-    def _poll(self) -> list[RecordBatch]:
+    def run(self, source: Source, stop: threading.Event) -> None:
+        """Work until ``stop`` is set, then judge and save once more.
+
+        Raises:
+            StoreError: the store cannot be used, or others keep taking over what this worker holds.
+        """
+        is_blocked = False
+        while not stop.is_set():
+            try:
+                self._turn(source, is_blocked=is_blocked)
+                is_blocked = False
+            except OwnershipLost as error:
+                self._lose(source, error)
+            except StoreError as error:
+                if not error.retriable:
+                    raise
+                is_blocked = True
+                self._journal.store_failed(str(error))
+                stop.wait(self._config.store_retry_s)
+        self._end(source)
+
+    def _turn(self, source: Source, *, is_blocked: bool) -> None:
+        if is_blocked:
+            # Nothing new is taken in before what is owed to the store is there.
+            self._judge()
+            self._save(source)
+            self._journal.store_works()
+        for batch in self._poll(source):
+            reach(CrashPoint.AFTER_POLL)
+            self._take(batch)
+        if time.monotonic() - self._judged_at_s >= self._config.judge_every_s:
+            self._judge()
+        if self._is_time_to_save():
+            self._save(source)
+        self._hear_of_the_outside()
+        self._journal.note(self._pipeline, self._tenure)
+
+    def _end(self, source: Source) -> None:
         try:
-            return self._source.poll(self._config.poll_timeout_s)
+            self._judge()
+            self._save(source)
+            if self._outlet is not None:
+                self._outlet.flush(_LAST_WORDS_S)
+            self._hear_of_the_outside()
+            if self._tenure is not None:
+                self._store.release(self._tenure)
+        except OwnershipLost as error:
+            log.warning("another worker goes on", extra={"reason": str(error)})
+
+    def _lose(self, source: Source, error: OwnershipLost) -> None:
+        """Others go on with our parts: drop what we know, and wait for an assignment."""
+        log.warning("parts lost; waiting to be assigned anew", extra={"reason": str(error)})
+        self._tenure = None
+        self._begin(self._new_pipeline())
+        self._journal.lost(error)
+        source.disown()
+
+    def _poll(self, source: Source) -> list[RecordBatch]:
+        try:
+            return source.poll(self._config.poll_timeout_s)
         except SourceUnavailable as error:
             log.warning("the source is away; trying again", extra={"reason": str(error)})
             return []
@@ -100,37 +213,68 @@ class Worker:
         self._pipeline.feed(batch)
         self._heard_at_s = time.monotonic()
         self._records_unsaved += len(batch) + len(batch.events) + len(batch.rejected)
+        self._journal.heard(batch)
         for one in batch.rejected:
-            count, example = self._rejected.get(reason_of(one), (0, one.raw or one.value.encode()))
-            self._rejected[reason_of(one)] = count + 1, example
+            count, example = self._counted.get(reason_of(one), (0, one.raw or one.value.encode()))
+            self._counted[reason_of(one)] = count + 1, example
         if self._outlet is not None and batch.rejected:
             self._outlet.dead_letters(batch.rejected)
+        reach(CrashPoint.AFTER_FEED)
+
+    # -- verdicts
 
     def _judge(self) -> None:
         """Judge the runs that have something new; all as if ended once nothing comes any more."""
-        fresh = self._pipeline.dirty_runs()
-        for run in fresh:
+        if self._tenure is None:
+            return
+        self._due.update(self._pipeline.dirty_runs())
+        for run in sorted(self._due):
             self._store_verdict(run, ended=False)
-        self._open.update(fresh)
+            self._open.add(run)
+            self._due.discard(run)
         self._judged_at_s = time.monotonic()
         if self._judged_at_s - self._heard_at_s >= self._config.settle_after_s and self._is_caught_up():
             for run in sorted(self._open):
                 self._store_verdict(run, ended=True)
-            self._open.clear()
+                self._open.discard(run)
+                self._records_unsaved = max(self._records_unsaved, 1)  # that it is settled is news
+                self._pipeline.mark_unsaved(run)
 
     def _store_verdict(self, run: str, *, ended: bool) -> None:
+        assert self._tenure is not None
+        began_s = time.monotonic()
         verdict = self._pipeline.verdict(run, ended=ended)
         body = to_json(verdict)
         if not ended and _reach(body) < self._known.get(run, _NOWHERE):
             return  # read again after a restart: the store knows more of this run than we do yet
-        self._known.pop(run, None)
         canonical = canonical_bytes(verdict)
-        for change in self._store.save_verdict(body, canonical):
+        self._journal.judged(run, time.monotonic() - began_s)
+        reach(CrashPoint.BEFORE_VERDICT)
+        try:
+            changes = self._store.save_verdict(
+                self._tenure, self._pipeline.parts_of(run), body, canonical, self._pipeline.newest_time(run)
+            )
+        except SplitRun as error:
+            self._journal.split(run, error)
+            return
+        self._known.pop(run, None)
+        reach(CrashPoint.AFTER_VERDICT)
+        for change in changes:
             if self._outlet is not None:
-                self._outlet.publish_verdict(str(change.incident["id"]), canonical)
+                self._outlet.publish_verdict(change.seq, str(change.incident["id"]), canonical)
+                reach(CrashPoint.AFTER_PUBLISH)
             sentence = change_sentence(change.kind, change.incident, change.before, body)
             if sentence:
                 self._say(sentence)
+
+    def _hear_of_the_outside(self) -> None:
+        if self._outlet is None:
+            return
+        done = self._outlet.acknowledged()
+        if done:
+            self._store.mark_sent(done)
+
+    # -- checkpoints
 
     def _is_time_to_save(self) -> bool:
         if not self._records_unsaved:
@@ -139,15 +283,36 @@ class Worker:
         is_much = self._records_unsaved >= self._config.checkpoint_every_records
         return is_much or waited_s >= self._config.checkpoint_every_s
 
-    def _save(self) -> None:
-        offsets = self._source.position()
-        if self._records_unsaved and offsets:
-            snapshot = self._pipeline.snapshot()
-            checkpoint = Checkpoint(version=str(STATE_VERSION), offsets=offsets, snapshot=snapshot)
-            self._store.save_checkpoint(self._name, checkpoint, self._rejected)
-            log.info("checkpoint saved", extra={"records": self._records_unsaved, "bytes": len(snapshot)})
-            self._rejected, self._records_unsaved = {}, 0
+    def _save(self, source: Source) -> None:
+        position = source.position()
+        if self._tenure is None or not self._records_unsaved or not position:
+            self._saved_at_s = time.monotonic()
+            return
+        pipeline = self._pipeline
+        checkpoint = Checkpoint(
+            offsets={part: (self._offsets.get(part), end) for part, end in position.items()},
+            states=[self._state_of(run) for run in pipeline.unsaved_runs()],
+            rejected=pipeline.rejected,
+            counted=self._counted,
+        )
+        reach(CrashPoint.BEFORE_CHECKPOINT)
+        self._store.save_checkpoint(self._tenure, checkpoint)
+        reach(CrashPoint.AFTER_CHECKPOINT)
+        size = sum(len(state.snapshot) for state in checkpoint.states)
+        log.info("checkpoint saved", extra={"records": self._records_unsaved, "bytes": size})
+        pipeline.mark_saved()
+        self._offsets, self._counted, self._records_unsaved = dict(position), {}, 0
         self._saved_at_s = time.monotonic()
+        self._journal.saved(size)
+
+    def _state_of(self, run: str) -> RunState:
+        return RunState(
+            run=run,
+            parts=self._pipeline.parts_of(run),
+            version=self._pipeline.version,
+            is_settled=run not in self._open and run not in self._due,
+            snapshot=self._pipeline.snapshot_run(run),
+        )
 
 
 def _reach(verdict: Mapping[str, Any]) -> tuple[int, int]:
@@ -156,78 +321,3 @@ def _reach(verdict: Mapping[str, Any]) -> tuple[int, int]:
         (int(one["attempt"]), -1 if one["to"] is None else int(one["to"])) for one in verdict["attempts"]
     ]
     return max(attempts, default=_NOWHERE)
-
-
-@dataclass(frozen=True, slots=True)
-class Resumed:
-    """A pipeline and the offsets it has seen."""
-
-    pipeline: Pipeline
-    offsets: Mapping[str, int]
-
-
-def resume(store: Store, name: str, settings: Settings) -> Resumed:
-    """The pipeline as of the last checkpoint of the source ``name``, a fresh one if there is none usable.
-
-    A checkpoint of another release, or a damaged one, is put aside and the source is read again from
-    its start: verdicts are a function of the records, so that costs time and nothing else.
-    """
-    checkpoint = store.load_checkpoint(name)
-    pipeline = Pipeline(settings.pipeline, settings.detectors)
-    if checkpoint is None:
-        return Resumed(pipeline, {})
-    try:
-        pipeline.restore(checkpoint.snapshot)
-    except (SnapshotError, ValueError) as error:
-        log.warning("checkpoint not usable; reading from the start", extra={"reason": str(error)})
-        store.forget_checkpoint(name)
-        return Resumed(Pipeline(settings.pipeline, settings.detectors), {})
-    log.info("resumed from the checkpoint", extra={"runs": len(pipeline.runs)})
-    return Resumed(pipeline, checkpoint.offsets)
-
-
-def work_on_kafka(
-    settings: Settings, data_dir: Path, stop: threading.Event, say: Callable[[str], None]
-) -> None:
-    """Put a worker on the telemetry topic together, and run it until ``stop``.
-
-    Raises:
-        StoreError: the store cannot be used, or another worker has taken it over.
-    """
-    from ingest.kafka_source import KafkaSource
-
-    from .publish import Publisher, PublisherConfig
-
-    store = Store(data_dir, settings.store)
-    try:
-        name = f"kafka:{settings.kafka.topics.telemetry}"
-        resumed = resume(store, name, settings)
-        source = KafkaSource(settings.kafka, Decoder(settings.decode), resumed.offsets)
-        kafka = settings.kafka
-        outlet = Publisher(
-            PublisherConfig(bootstrap=kafka.bootstrap, topics=kafka.topics, client=kafka.client)
-        )
-
-        def is_caught_up() -> bool:
-            health = source.health()
-            return health.unavailable_since is None and health.lag_messages in (None, 0)
-
-        try:
-            worker = Worker(
-                source,
-                resumed.pipeline,
-                store,
-                name=name,
-                config=settings.worker,
-                outlet=outlet,
-                say=say,
-                is_caught_up=is_caught_up,
-            )
-            log.info("worker started", extra={"source": name, "data": str(data_dir)})
-            worker.run(stop)
-        finally:
-            outlet.close(_LAST_WORDS_S)
-            source.close()
-    finally:
-        store.close()
-    log.info("worker stopped")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .config import load_settings
 from .logs import log_to
-from .worker import work_on_kafka
+from .worker_process import work_on_kafka
 
 
 def run_worker(*, kafka: str | None, data: Path, topic: str | None, config: Path | None) -> int:

@@ -1,4 +1,4 @@
-"""Fixtures that more than one test file needs: the real broker, started once for the whole session."""
+"""Fixtures that more than one test file needs: real servers, started once for the whole session."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from hypothesis import settings
 
 from service.kafka_jars import BrokerUnavailable
 from service.local_kafka import LocalKafka
+from service.store_config import StoreConfig
+
+from .local_postgres import LocalPostgres, PostgresUnavailable
 
 NewTopic = Callable[[int], str]
 
@@ -48,3 +51,32 @@ def new_topic(broker: LocalKafka, topic_numbers: Iterator[int]) -> NewTopic:
         return name
 
     return create
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPostgres]:
+    """A running PostgreSQL; each test takes a database of its own, see `new_database`."""
+    server = LocalPostgres(tmp_path_factory.mktemp("postgres"))
+    try:
+        server.start()
+    except PostgresUnavailable as error:
+        pytest.skip(f"no PostgreSQL: {error}")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def new_database(postgres: LocalPostgres, topic_numbers: Iterator[int]) -> str:
+    """Address of an empty PostgreSQL database."""
+    import psycopg
+
+    name = f"store_{next(topic_numbers)}"
+    with psycopg.connect(postgres.url(), autocommit=True) as db:
+        db.execute(f"CREATE DATABASE {name}")
+    return postgres.url(name)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def store_config(request: pytest.FixtureRequest) -> StoreConfig:
+    """Settings of an empty store in each kind of database."""
+    return StoreConfig(url=request.getfixturevalue("new_database") if request.param == "postgresql" else "")

@@ -39,7 +39,7 @@ def a_source(
             **settings,
         },
     )
-    return KafkaSource(config, Decoder(), positions or {})
+    return KafkaSource(config, Decoder(), lambda _parts: positions or {})
 
 
 def read_until(

@@ -11,6 +11,7 @@ from typing import Any
 
 from ingest.blocks import RecordBatch, Rejected
 from ingest.decode import Decoder, RawMessage
+from ingest.source import ClaimParts
 from service.curves import CurvePoint
 
 Json = dict[str, Any]
@@ -157,13 +158,20 @@ def batches_of(lines: Sequence[bytes], size: int = 200) -> list[RecordBatch]:
 class ListSource:
     """Hands out given batches, then calls ``at_end`` at each further poll."""
 
-    def __init__(self, batches: Sequence[RecordBatch], at_end: Callable[[], None], start: int = 0) -> None:
+    def __init__(self, batches: Sequence[RecordBatch], at_end: Callable[[], None], claim: ClaimParts) -> None:
         self._batches = list(batches)
         self._at_end = at_end
-        self._next = start
-        self.is_closed = False
+        self._claim = claim
+        self._next: int | None = None
+        self.is_disowned = False
 
     def poll(self, timeout_s: float) -> list[RecordBatch]:
+        if self._next is None:
+            offsets = self._claim(frozenset(["topic:0"]))
+            self._next = 0 if offsets is None else offsets.get("topic:0", 0)
+        if self.is_disowned:
+            self._at_end()
+            return []
         if self._next >= len(self._batches):
             self._at_end()
             return []
@@ -171,14 +179,17 @@ class ListSource:
         return [self._batches[self._next - 1]]
 
     def position(self) -> Mapping[str, int]:
-        return {"topic:0": self._next}
+        return {} if self._next is None else {"topic:0": self._next}
+
+    def disown(self) -> None:
+        self.is_disowned = True
 
     @property
     def is_exhausted(self) -> bool:
         return False
 
     def close(self) -> None:
-        self.is_closed = True
+        pass
 
 
 class ListOutlet:
@@ -187,9 +198,18 @@ class ListOutlet:
     def __init__(self) -> None:
         self.verdicts: list[tuple[str, bytes]] = []
         self.letters: list[Rejected] = []
+        self.arrived: list[int] = []
 
-    def publish_verdict(self, incident_id: str, verdict: bytes) -> None:
+    def publish_verdict(self, seq: int, incident_id: str, verdict: bytes) -> None:
         self.verdicts.append((incident_id, verdict))
+        self.arrived.append(seq)
+
+    def acknowledged(self) -> list[int]:
+        done, self.arrived = self.arrived, []
+        return done
+
+    def flush(self, timeout_s: float) -> bool:
+        return True
 
     def dead_letters(self, rejected: Sequence[Rejected]) -> None:
         self.letters.extend(rejected)

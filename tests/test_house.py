@@ -19,7 +19,8 @@ from service.config import ENVIRONMENT, setting_keys
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("firstfault", "ingest", "detectors", "service")
-DATA_FILES = {"detectors/verdict.schema.json", "service/local_kafka.pom.xml"}
+SCHEMA = {f"service/schema/{number:04d}_{way}.sql" for number in (1, 2) for way in ("up", "down")}
+DATA_FILES = {"detectors/verdict.schema.json", "service/local_kafka.pom.xml"} | SCHEMA
 
 
 @pytest.fixture(scope="module")

@@ -26,4 +26,4 @@ def test_a_setting_out_of_range_is_named(settings: dict[str, object], message: s
 def test_a_client_setting_that_kafka_python_does_not_know_is_named() -> None:
     config = KafkaSourceConfig(client={"security_protocol": "SSL", "sasl_mechanizm": "PLAIN"})
     with pytest.raises(UnreadableInput, match=r"kafka\.client\.sasl_mechanizm is no setting"):
-        KafkaSource(config, Decoder(), {})
+        KafkaSource(config, Decoder(), lambda _parts: {})

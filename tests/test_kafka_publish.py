@@ -45,7 +45,7 @@ def consumed(address: str, topic: str, is_enough: Callable[[list[Any]], bool]) -
 def test_a_verdict_goes_out_under_the_id_of_its_incident(broker: LocalKafka, new_topic: NewTopic) -> None:
     topic = new_topic(1)
     publisher = a_publisher(broker.address, verdicts=topic)
-    publisher.publish_verdict("incident-1", b'{"label":"nan"}')
+    publisher.publish_verdict(1, "incident-1", b'{"label":"nan"}')
     assert publisher.flush(20)
     (message,) = consumed(broker.address, topic, lambda came: len(came) == 1)
     assert (message.key, message.value) == (b"incident-1", b'{"label":"nan"}')
@@ -81,8 +81,8 @@ def test_a_broker_that_is_away_costs_the_loop_no_time_and_drops_are_counted() ->
     publisher = a_publisher("127.0.0.1:1", waiting_verdicts=2, waiting_dead_letters=3)
     began = time.monotonic()
     for number in range(5):
-        publisher.publish_verdict(f"incident-{number}", b"{}")
-        publisher.publish_verdict("incident-0", b'{"newer":1}')
+        publisher.publish_verdict(number, f"incident-{number}", b"{}")
+        publisher.publish_verdict(9, "incident-0", b'{"newer":1}')
     publisher.dead_letters([REFUSED] * 10)
     assert time.monotonic() - began < 0.2
     assert not publisher.flush(0.1)
@@ -99,7 +99,7 @@ def test_a_missing_dead_letter_topic_does_not_hold_verdicts_back(
     topic = new_topic(1)
     publisher = a_publisher(broker.address, verdicts=topic, dead_letter="no-such-topic")
     publisher.dead_letters([REFUSED] * 100)
-    publisher.publish_verdict("incident-1", b"{}")
+    publisher.publish_verdict(1, "incident-1", b"{}")
     assert [message.key for message in consumed(broker.address, topic, lambda came: len(came) == 1)] == [
         b"incident-1"
     ]
@@ -109,11 +109,11 @@ def test_a_missing_dead_letter_topic_does_not_hold_verdicts_back(
 def test_the_last_verdict_of_an_outage_arrives_after_it(broker: LocalKafka, new_topic: NewTopic) -> None:
     topic = new_topic(1)
     publisher = a_publisher(broker.address, verdicts=topic)
-    publisher.publish_verdict("incident-1", b"1")
+    publisher.publish_verdict(1, "incident-1", b"1")
     assert publisher.flush(20)
     broker.stop()
     for revision in (b"2", b"3"):
-        publisher.publish_verdict("incident-1", revision)
+        publisher.publish_verdict(1, "incident-1", revision)
     broker.start()
     assert publisher.flush(30)
     messages = consumed(broker.address, topic, lambda came: [m.value for m in came][-1:] == [b"3"])

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from detectors.verdict import canonical_bytes
+from detectors.explosion import ExplosionConfig
+from detectors.registry import DetectorsConfig
+from detectors.verdict import canonical_bytes, to_json
 from ingest.blocks import RecordBatch
 from ingest.errors import SourceUnavailable
-from service.config import Settings, WorkerConfig
-from service.errors import StoreError
+from service import tables
+from service.config import WorkerConfig
+from service.errors import StoreError, StoreFull
+from service.journal import Journal
 from service.pipeline import Pipeline
-from service.store import Checkpoint, Store
-from service.worker import Worker, resume
+from service.store import Store
+from service.worker import Worker
 
 from .service_builders import ListOutlet, ListSource, batches_of, log_lines, stop_after
 
@@ -26,9 +32,9 @@ NAME = "kafka:t"
 
 
 def work(
-    data: Path, batches: list[RecordBatch], start: int = 0, idle_polls: int = 40, config: WorkerConfig = EAGER
+    data: Path, batches: list[RecordBatch], idle_polls: int = 40, config: WorkerConfig = EAGER
 ) -> tuple[list[str], ListOutlet]:
-    """Run a worker over the batches from ``start`` on, resuming from its store."""
+    """Run a worker over the batches, going on from its store."""
     stop, at_end = stop_after(idle_polls)
 
     def slow_end() -> None:
@@ -37,9 +43,8 @@ def work(
 
     store, said, outlet = Store(data), list[str](), ListOutlet()
     try:
-        pipeline = resume(store, NAME, Settings()).pipeline
-        source = ListSource(batches, slow_end, start)
-        Worker(source, pipeline, store, name=NAME, config=config, outlet=outlet, say=said.append).run(stop)
+        worker = Worker(store, name=NAME, config=config, outlet=outlet, say=said.append)
+        worker.run(ListSource(batches, slow_end, worker.claim), stop)
     finally:
         store.close()
     return said, outlet
@@ -49,6 +54,14 @@ def stored(data: Path) -> Mapping[str, bytes]:
     store = Store(data, read_only=True)
     try:
         return {one.run: one.canonical for one in store.verdicts()}
+    finally:
+        store.close()
+
+
+def offsets(data: Path) -> Mapping[str, int]:
+    store = Store(data)
+    try:
+        return store.claim(NAME, ["topic:0"]).offsets
     finally:
         store.close()
 
@@ -84,12 +97,8 @@ def test_a_healthy_run_makes_no_word(tmp_path: Path) -> None:
 def test_a_restart_goes_on_at_the_checkpoint_and_says_nothing_twice(tmp_path: Path, cut: int) -> None:
     batches = batches_of(FAULTY)
     first, _ = work(tmp_path, batches[:cut])
-    store = Store(tmp_path)
-    checkpoint = store.load_checkpoint(NAME)
-    store.close()
-    assert checkpoint is not None
-    assert checkpoint.offsets == {"topic:0": cut}
-    second, _ = work(tmp_path, batches, start=cut)
+    assert offsets(tmp_path) == {"topic:0": cut}
+    second, _ = work(tmp_path, batches)
     assert stored(tmp_path) == offline(batches)
     assert len([line for line in first + second if line.startswith("job: silent drift. Rank 3 ")]) == 1
 
@@ -98,21 +107,29 @@ def test_records_read_again_after_a_crash_change_nothing(tmp_path: Path) -> None
     batches = batches_of(FAULTY)
     work(tmp_path, batches)
     store = Store(tmp_path)
-    store.forget_checkpoint(NAME)
+    store.forget(store.claim(NAME, ["topic:0"]).tenure)
     store.close()
     said, _ = work(tmp_path, batches)
     assert stored(tmp_path) == offline(batches)
     assert said == []
 
 
-def test_a_checkpoint_of_another_release_is_put_aside(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", ["0-elsewhere", Pipeline().version])
+def test_a_checkpoint_of_another_release_or_a_damaged_one_is_put_aside(tmp_path: Path, version: str) -> None:
+    batches = batches_of(FAULTY)
+    work(tmp_path, batches)
     store = Store(tmp_path)
-    store.save_checkpoint(NAME, Checkpoint(version="0", offsets={"topic:0": 9}, snapshot=b"from elsewhere"))
-    resumed = resume(store, NAME, Settings())
-    assert resumed.offsets == {}
-    assert resumed.pipeline.runs == []
-    assert store.load_checkpoint(NAME) is None
+    with store.database.write() as db:
+        db.execute(tables.run_states.update().values(version=version, snapshot=b"from elsewhere"))
     store.close()
+    work(tmp_path, batches)
+    assert offsets(tmp_path) == {"topic:0": len(batches)}
+    assert stored(tmp_path) == offline(batches)
+
+
+def test_a_checkpoint_made_with_other_thresholds_is_put_aside(tmp_path: Path) -> None:
+    other = DetectorsConfig(explosion=ExplosionConfig(loss_rise=0.5))
+    assert Pipeline(detectors=other).version != Pipeline().version
 
 
 def test_rejected_lines_are_counted_and_handed_on_and_their_neighbours_judged(tmp_path: Path) -> None:
@@ -137,19 +154,112 @@ def test_an_outage_is_not_an_end_of_the_run(tmp_path: Path) -> None:
         raise SourceUnavailable("the broker is away")
 
     store = Store(tmp_path)
-    source = ListSource(batches, away)
-    worker = Worker(source, Pipeline(), store, name=NAME, config=EAGER, is_caught_up=lambda: False)
-    worker.run(stop)
+    worker = Worker(store, name=NAME, config=EAGER, is_caught_up=lambda: False)
+    worker.run(ListSource(batches, away, worker.claim), stop)
     store.close()
     assert b'"judged_to_iteration":118' in stored(tmp_path)["job"]
 
 
-def test_a_worker_whose_store_was_taken_over_stops_with_the_reason(tmp_path: Path) -> None:
+def test_a_worker_whose_parts_were_taken_over_drops_them_and_waits(tmp_path: Path) -> None:
     batches = batches_of(FAULTY)
-    store = Store(tmp_path)
-    source = ListSource(batches, lambda: Store(tmp_path).close())
-    with pytest.raises(StoreError, match="another worker"):
-        Worker(source, Pipeline(), store, name=NAME, config=EAGER).run(threading.Event())
+    store, other = Store(tmp_path), Store(tmp_path)
+    stop, at_end = stop_after(60)
+    taken: list[object] = []
+
+    def take_over() -> None:
+        threading.Event().wait(0.01)
+        if not taken:
+            taken.append(other.claim(NAME, ["topic:0"]))
+        at_end()
+
+    worker = Worker(store, name=NAME, config=EAGER)
+    source = ListSource(batches, take_over, worker.claim)
+    worker.run(source, stop)
+    assert source.is_disowned
+    assert other.claim(NAME, ["topic:0"]).offsets.get("topic:0", 0) <= len(batches)
+    store.close()
+    other.close()
+
+
+def test_workers_that_take_parts_from_each_other_for_ever_end_with_the_cure(tmp_path: Path) -> None:
+    store, other = Store(tmp_path), Store(tmp_path)
+    config = replace(EAGER, max_losses=2)
+    worker = Worker(store, name=NAME, config=config)
+
+    class Contested(ListSource):
+        """Claims anew whenever it lost its part, after another worker has claimed it too."""
+
+        def poll(self, timeout_s: float) -> list[RecordBatch]:
+            worker.claim(frozenset(["topic:0"]))
+            other.claim(NAME, ["topic:0"])
+            worker._records_unsaved = 1
+            return []
+
+        def position(self) -> Mapping[str, int]:
+            return {"topic:0": 1}
+
+    with pytest.raises(StoreError, match=r"give both the same kafka\.group"):
+        worker.run(Contested([], lambda: None, worker.claim), threading.Event())
+    store.close()
+    other.close()
+
+
+def test_a_full_store_stops_the_reading_and_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = batches_of(FAULTY)
+    real, failures = Store.save_checkpoint, [0]
+
+    def full_at_first(self: Store, *given: Any) -> None:
+        failures[0] += 1
+        if failures[0] <= 3:
+            raise StoreFull("the disk is full")
+        real(self, *given)
+
+    monkeypatch.setattr(Store, "save_checkpoint", full_at_first)
+    work(tmp_path, batches, config=replace(EAGER, store_retry_s=0.02))
+    assert failures[0] > 3
+    assert stored(tmp_path) == offline(batches)
+    assert offsets(tmp_path) == {"topic:0": len(batches)}
+
+
+def test_the_worker_says_how_it_stands(tmp_path: Path) -> None:
+    work(tmp_path, batches_of([*FAULTY, b"[["]), config=replace(EAGER, health_every_s=0.05))
+    store = Store(tmp_path, read_only=True)
+    with store.database.read() as db:
+        row = db.execute(tables.health.select()).one()
+    store.close()
+    body = json.loads(row.body)
+    assert row.component.startswith("worker:")
+    assert body["counts"]["records"] == len(FAULTY)
+    assert body["counts"]["rejected_records"] == 1
+    assert (body["source"], body["runs"], body["store_failure"]) == (NAME, 1, "")
+    assert body["verdict_seconds"]["median"] > 0
+
+
+def test_a_run_that_goes_quiet_is_noted_and_cleared_when_it_goes_on(tmp_path: Path) -> None:
+    store, clock = Store(tmp_path), [1000.0]
+    journal = Journal(store, NAME, replace(EAGER, health_every_s=0.05, quiet_after_s=10.0), dict)
+    journal.now = lambda: clock[0]
+    pipeline, (batch, *_) = Pipeline(), batches_of(FAULTY)
+    pipeline.feed(batch)
+    verdict = pipeline.verdict("job")
+    tenure = store.claim(NAME, ["topic:0"]).tenure
+    store.save_verdict(tenure, ["topic:0"], to_json(verdict), canonical_bytes(verdict))
+
+    def quiet_since() -> float | None:
+        journal.note(pipeline, tenure, is_due=True)
+        with store.database.read() as db:
+            since = db.execute(tables.runs.select()).one().quiet_since
+        return None if since is None else float(since)
+
+    journal.heard(batch)
+    assert quiet_since() is None
+    clock[0] += 11.0
+    assert quiet_since() == 1000.0
+    journal.heard(batch)
+    assert quiet_since() is None
+    store.close()
 
 
 def test_only_runs_with_news_are_judged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
