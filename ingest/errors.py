@@ -4,6 +4,7 @@
     ├── UnreadableInput     a path, file or stream that cannot be read at all
     ├── SourceUnavailable   a broker that does not answer; retriable
     ├── SpoolUnusable       the spool is damaged, foreign, or of a newer release
+    ├── SpoolTaken          another worker reads the spool now
     └── SpoolFull           the spool takes nothing at the moment; retriable
 
 Bad *data* is never an exception: it is a `Rejected` value, counted and kept.
@@ -30,6 +31,10 @@ class SourceUnavailable(IngestError):
 
 class SpoolUnusable(IngestError):
     """The spool is damaged, of another program or a newer release, or cannot be written: names the file."""
+
+
+class SpoolTaken(IngestError):
+    """Another worker reads the spool now: there is nothing left for this one."""
 
 
 class SpoolFull(IngestError):

@@ -8,11 +8,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 from .blocks import RecordBatch, Rejected
 from .columns import batch_from_records
 from .decode import Decoder, RawMessage
-from .errors import SourceUnavailable, SpoolFull
+from .errors import SourceUnavailable, SpoolFull, SpoolTaken
+from .source import ClaimParts
 from .spool import Spool, SpoolUsage
 
 log = logging.getLogger(__name__)
@@ -27,19 +29,19 @@ _LOOK_S = 0.02
 
 
 class SpoolSource:
-    """Hands out what is in the spool from ``positions`` on, oldest where there is none.
+    """Hands out what is in the spool from where ``claim`` says, oldest where it does not.
 
     All calls belong to one thread. Closing it leaves the spool open.
     """
 
-    def __init__(self, spool: Spool, decoder: Decoder, positions: Mapping[str, int]) -> None:
+    def __init__(self, spool: Spool, decoder: Decoder, claim: ClaimParts) -> None:
         self._spool = spool
         self._decoder = decoder
-        usage = spool.usage()
-        self._rejected = _missing(positions.get(PART), usage)
-        self._next = usage.first_seq if self._rejected else positions.get(PART, usage.first_seq)
-        for one in self._rejected:
-            log.warning("bodies are missing from the spool", extra={"reason": f"{one.rule}, got {one.value}"})
+        self._claim = claim
+        self._is_claimed = False
+        self._is_disowned = False
+        self._rejected: list[Rejected] = []
+        self._next = 0
 
     def poll(self, timeout_s: float) -> list[RecordBatch]:
         """The next bodies as one batch; empty when none came in time.
@@ -47,10 +49,15 @@ class SpoolSource:
         Raises:
             SourceUnavailable: another process holds the file for too long; the next poll goes on.
             SpoolUnusable: the file is damaged.
+            SpoolTaken: another worker reads it now.
         """
+        if self._is_disowned:
+            raise SpoolTaken("another worker reads this spool now; stop one of them")
+        if not self._is_claimed:
+            self._take_over()
         rejected, self._rejected = self._rejected, []
         if rejected:
-            return [batch_from_records([], rejected)]
+            return [replace(batch_from_records([], rejected), origins=frozenset())]
         give_up_s = time.monotonic() + timeout_s
         while True:
             batch = self._read()
@@ -61,7 +68,11 @@ class SpoolSource:
 
     def position(self) -> Mapping[str, int]:
         """The sequence number after the last body handed out."""
-        return {PART: self._next}
+        return {PART: self._next} if self._is_claimed else {}
+
+    def disown(self) -> None:
+        """Hand out nothing any more: nobody will assign the spool anew."""
+        self._is_disowned = True
 
     @property
     def is_exhausted(self) -> bool:
@@ -85,6 +96,18 @@ class SpoolSource:
 
     def close(self) -> None:
         """Let go of nothing: the spool belongs to who opened it."""
+
+    def _take_over(self) -> None:
+        positions = self._claim(frozenset([PART])) or {}
+        try:
+            usage = self._spool.usage()
+        except SpoolFull as error:
+            raise SourceUnavailable(str(error)) from error
+        self._rejected = _missing(positions.get(PART), usage)
+        self._next = usage.first_seq if self._rejected else positions.get(PART, usage.first_seq)
+        self._is_claimed = True
+        for one in self._rejected:
+            log.warning("bodies are missing from the spool", extra={"reason": f"{one.rule}, got {one.value}"})
 
     def _read(self) -> RecordBatch | None:
         try:

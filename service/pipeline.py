@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,10 +23,10 @@ from detectors.facts import AttemptFindings, InputFacts
 from detectors.fuse import fuse
 from detectors.registry import DetectorsConfig
 from detectors.verdict import Verdict
-from firstfault.telemetry import Event
 from ingest.alignment import AlignmentConfig, AttemptAligner
-from ingest.blocks import Ints, IterationBlock, RecordBatch
+from ingest.blocks import IterationBlock, RecordBatch
 
+from .batch_runs import by_run, part_of
 from .curves import CurveFold, CurvePoint
 from .run_fold import RunFold
 from .snapshot import from_bytes, to_bytes
@@ -87,11 +87,11 @@ class Pipeline:
         for rejected in batch.rejected:
             part = "" if batch.origins is None else rejected.source
             self._reject(part, f"{rejected.field}: {rejected.rule}", 1)
-        for name, rows, events in _by_run(batch):
+        for name, rows, events in by_run(batch):
             run = self._run(name)
             if run is None:
                 limit = f"run: at most {self.config.max_runs} at once"
-                self._reject(_part_of(batch, name), limit, len(events) + len(rows))
+                self._reject(part_of(batch, name), limit, len(events) + len(rows))
                 continue
             run.is_dirty = run.is_unsaved = True
             run.records += len(rows)
@@ -291,24 +291,6 @@ class Pipeline:
         )
 
 
-def _by_run(batch: RecordBatch) -> Iterator[tuple[str, Ints, list[tuple[int, Event]]]]:
-    """Each run in the batch with its rows and its events."""
-    if len(batch.runs) == 1 and all(event.run == batch.runs[0] for _, event in batch.events):
-        yield batch.runs[0], np.arange(len(batch)), list(batch.events)
-        return
-    names = list(dict.fromkeys([*batch.runs, *(event.run for _, event in batch.events)]))
-    for index, name in enumerate(names):
-        rows = np.flatnonzero(batch.run_N == index) if index < len(batch.runs) else np.empty(0, np.int64)
-        events = [(int(np.searchsorted(rows, at)), event) for at, event in batch.events if event.run == name]
-        if len(rows) or events:
-            yield name, rows, events
-
-
 def _check_version(state: Mapping[str, Any]) -> None:
     if state["version"] != STATE_VERSION:
         raise ValueError(f"checkpoint version must be {STATE_VERSION}, got {state['version']}")
-
-
-def _part_of(batch: RecordBatch, run: str) -> str:
-    """The first of the parts that a run's records came from."""
-    return min((part for name, part in batch.origins or () if name == run), default="")

@@ -13,12 +13,11 @@ import json
 import logging
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from detectors.verdict import canonical_bytes, to_json
-from ingest.blocks import RecordBatch, Rejected
+from ingest.blocks import RecordBatch
 from ingest.errors import SourceUnavailable
 from ingest.source import Source
 
@@ -27,10 +26,11 @@ from .config import WorkerConfig
 from .crash_points import CrashPoint, reach
 from .errors import OwnershipLost, SplitRun, StoreError
 from .journal import Journal
+from .outlet import Outlet
 from .pipeline import Pipeline
 from .rejects import reason_of
+from .resumption import resume
 from .sentence import change_sentence
-from .snapshot import SnapshotError
 from .store import Store
 
 log = logging.getLogger(__name__)
@@ -38,28 +38,6 @@ log = logging.getLogger(__name__)
 _NOWHERE = (-1, -1)
 _LAST_WORDS_S = 2.0
 """How long a stopping worker waits for the broker to take its last verdicts: it must end within 5 s."""
-_UNUSABLE = (SnapshotError, ValueError, KeyError, TypeError, IndexError, AttributeError)
-"""What restoring a state of another layout may raise."""
-
-
-class Outlet(Protocol):
-    """Where verdicts and rejected lines go; neither blocks nor raises."""
-
-    def publish_verdict(self, seq: int, incident_id: str, verdict: bytes) -> None:
-        """Hand on a run's canonical verdict because of what changed about one of its incidents."""
-        ...
-
-    def acknowledged(self) -> list[int]:
-        """Numbers of the verdicts that have arrived since this was last asked."""
-        ...
-
-    def dead_letters(self, rejected: Sequence[Rejected]) -> None:
-        """Hand on records and values that were not understood."""
-        ...
-
-    def flush(self, timeout_s: float) -> bool:
-        """Wait until everything has arrived; False when time is up first."""
-        ...
 
 
 class Worker:
@@ -76,12 +54,15 @@ class Worker:
         say: Callable[[str], None] = print,
         is_caught_up: Callable[[], bool] = lambda: True,
         health: Callable[[], Mapping[str, Any]] = dict,
+        on_checkpoint: Callable[[Mapping[str, int]], None] | None = None,
     ) -> None:
         """``name`` is that of the source in the store; ``say`` gets a sentence per new or worse incident.
 
         ``is_caught_up`` tells whether an empty poll means that nothing is there, and not that the
-        source is away; ``health`` is what the source says of itself.
+        source is away; ``health`` is what the source says of itself; ``on_checkpoint`` is told the offsets
+        before which nothing will be asked for again.
         """
+        self._on_checkpoint = on_checkpoint
         self._store, self._new_pipeline, self._name = store, new_pipeline, name
         self._config = config or WorkerConfig()
         self._outlet, self._say, self._is_caught_up = outlet, say, is_caught_up
@@ -99,8 +80,7 @@ class Worker:
         if claim.is_kept:
             return None
         self._tenure = claim.tenure
-        pipeline, offsets = self._load(claim.tenure, claim.offsets)
-        pipeline.rejected = {part: Counter(counts) for part, counts in claim.rejected.items() if offsets}
+        pipeline, offsets = resume(self._store, claim, self._new_pipeline)
         self._begin(pipeline)
         self._offsets = dict(offsets)
         if self._outlet is not None:
@@ -109,26 +89,6 @@ class Worker:
         log.info("parts claimed", extra={"parts": ",".join(sorted(parts)), "runs": len(pipeline.runs)})
         reach(CrashPoint.AFTER_CLAIM)
         return offsets
-
-    def _load(self, tenure: Tenure, offsets: Mapping[str, int]) -> tuple[Pipeline, Mapping[str, int]]:
-        """The pipeline as of the checkpoint, a fresh one with no offsets where that is not usable.
-
-        One of another release or of other settings, or a damaged one, is put aside and the parts are read
-        again from their start: verdicts are a function of records and settings, so that costs time only.
-        """
-        pipeline = self._new_pipeline()
-        try:
-            for state in self._store.states(self._name, tenure.parts):
-                if state.version != pipeline.version:
-                    raise SnapshotError(f"checkpoint is of {state.version}, this is {pipeline.version}")
-                name = pipeline.restore_run(state.snapshot)
-                if not state.is_settled:
-                    pipeline.mark_dirty(name)
-        except _UNUSABLE as error:
-            log.warning("checkpoint not usable; reading from the start", extra={"reason": str(error)})
-            self._store.forget(tenure)
-            return self._new_pipeline(), {}
-        return pipeline, offsets
 
     def _begin(self, pipeline: Pipeline) -> None:
         """Start from this state: nothing is known beyond it."""
@@ -304,6 +264,8 @@ class Worker:
         self._offsets, self._counted, self._records_unsaved = dict(position), {}, 0
         self._saved_at_s = time.monotonic()
         self._journal.saved(size)
+        if self._on_checkpoint is not None:
+            self._on_checkpoint(position)
 
     def _state_of(self, run: str) -> RunState:
         return RunState(

@@ -10,6 +10,7 @@ from ingest.blocks import RecordBatch, Rejected
 from ingest.decode import Decoder
 from ingest.kafka_source import KafkaSource, KafkaSourceConfig
 from ingest.kafka_topics import TopicsConfig
+from ingest.source import ClaimParts
 
 
 def line(iteration: int, rank: int = 0, run: str = "job", **metrics: float) -> bytes:
@@ -39,7 +40,12 @@ def a_source(
             **settings,
         },
     )
-    return KafkaSource(config, Decoder(), lambda _parts: positions or {})
+    return KafkaSource(config, Decoder(), claiming(positions or {}))
+
+
+def claiming(positions: Mapping[str, int]) -> ClaimParts:
+    """Lets a source have whatever it asks for, from these positions on."""
+    return lambda _parts: positions
 
 
 def read_until(

@@ -23,7 +23,7 @@ from service.intake_sinks import KafkaSink, SinkRefused, SinkUnavailable, SpoolS
 from service.local_kafka import LocalKafka
 
 from .intake_builders import ARROW, ListSink, arrow, client_of, lines, post, record
-from .kafka_builders import a_source, read_until
+from .kafka_builders import a_source, claiming, read_until
 
 KEEP_NONE = SpoolConfig(keep_bytes=0)
 
@@ -43,7 +43,7 @@ def test_what_is_spooled_comes_to_the_worker_in_both_forms(tmp_path: Path) -> No
     assert post(client, arrow(columns), ARROW).status_code == 202
 
     spool = Spool(tmp_path, KEEP_NONE)
-    (batch,) = SpoolSource(spool, Decoder(), {}).poll(0.0)
+    (batch,) = SpoolSource(spool, Decoder(), claiming({})).poll(0.0)
     assert batch.iteration_N.tolist() == [0, 1, 2, 3]
     assert [one.field for one in batch.rejected] == ["line"]
     sink.close()

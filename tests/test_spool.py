@@ -17,7 +17,7 @@ from ingest.source import Source
 from ingest.spool import SPOOL, Spool, SpoolConfig
 from ingest.spool_source import PART, SpoolSource
 
-from .kafka_builders import line
+from .kafka_builders import claiming, line
 
 APPENDER = """
 import sys
@@ -71,12 +71,12 @@ def test_what_was_acknowledged_survives_kill_9_at_any_moment(tmp_path: Path) -> 
 
 def test_a_source_goes_on_at_its_offset_and_each_body_comes_once(tmp_path: Path) -> None:
     spool = a_spool(tmp_path, 0, 1, 2)
-    source: Source = SpoolSource(spool, Decoder(), {})
+    source: Source = SpoolSource(spool, Decoder(), claiming({}))
     assert [int(at) for batch in source.poll(0.0) for at in batch.iteration_N] == [0, 1, 2]
     position = source.position()
     spool.append([(None, line(3) + b"\n" + line(4))])
 
-    again = SpoolSource(spool, Decoder(), position)
+    again = SpoolSource(spool, Decoder(), claiming(position))
     assert read_all(again) == [3, 4]
     assert (again.position(), again.lag_bodies(), again.is_exhausted) == ({PART: 5}, 0, False)
     spool.close()
@@ -84,7 +84,7 @@ def test_a_source_goes_on_at_its_offset_and_each_body_comes_once(tmp_path: Path)
 
 def test_a_waiting_poll_hands_out_what_another_connection_appends(tmp_path: Path) -> None:
     reader, writer = a_spool(tmp_path), a_spool(tmp_path)
-    source = SpoolSource(reader, Decoder(), {})
+    source = SpoolSource(reader, Decoder(), claiming({}))
     late = threading.Timer(0.2, writer.append, [[(None, line(7))]])
     late.start()
     cpu_s = time.thread_time()
@@ -126,7 +126,7 @@ def test_pruning_keeps_what_is_not_covered_and_the_newest_of_what_is(tmp_path: P
 def test_bodies_that_are_gone_are_told_and_the_rest_is_read(tmp_path: Path, offset: int, value: str) -> None:
     spool = a_spool(tmp_path, 0, 1, 2, keep_bytes=0)
     spool.prune(before_seq=3)
-    source = SpoolSource(spool, Decoder(), {PART: offset})
+    source = SpoolSource(spool, Decoder(), claiming({PART: offset}))
     (batch,) = source.poll(0.0)
     assert [(one.field, one.value, one.source) for one in batch.rejected] == [("message", value, PART)]
     assert read_all(source) == [2]
@@ -193,7 +193,7 @@ def test_a_lock_held_too_long_is_no_loss_for_writer_and_reader(tmp_path: Path) -
     holder.execute("BEGIN IMMEDIATE")
     with pytest.raises(SpoolFull, match="locked"):
         spool.append([(None, line(1))])
-    source = SpoolSource(spool, Decoder(), {})
+    source = SpoolSource(spool, Decoder(), claiming({}))
     assert read_all(source) == [0]
     assert source.prune(2) == 0
     holder.execute("ROLLBACK")
@@ -204,7 +204,7 @@ def test_a_lock_held_too_long_is_no_loss_for_writer_and_reader(tmp_path: Path) -
 
 def test_a_poll_of_a_locked_file_asks_to_be_tried_again(tmp_path: Path) -> None:
     spool = a_spool(tmp_path, 0, busy_timeout_s=0.05)
-    source = SpoolSource(spool, Decoder(), {})
+    source = SpoolSource(spool, Decoder(), claiming({}))
     holder = sqlite3.connect(tmp_path / SPOOL, isolation_level=None)
     spool._db.execute("PRAGMA journal_mode = DELETE")  # in WAL a writer never holds up a reader
     holder.execute("BEGIN EXCLUSIVE")

@@ -192,7 +192,7 @@ def test_workers_that_take_parts_from_each_other_for_ever_end_with_the_cure(tmp_
         def poll(self, timeout_s: float) -> list[RecordBatch]:
             worker.claim(frozenset(["topic:0"]))
             other.claim(NAME, ["topic:0"])
-            worker._records_unsaved = 1
+            worker._records_unsaved, worker._saved_at_s = 1, 0.0
             return []
 
         def position(self) -> Mapping[str, int]:
