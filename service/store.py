@@ -189,6 +189,14 @@ class Store:
 
     # -- what goes out
 
+    def is_open(self, incident_id: str) -> bool:
+        """Whether somebody may still have to look at an incident."""
+        table = tables.incidents
+        wanted = (table.c.id == incident_id) & table.c.is_withdrawn.is_(False)
+        with self.database.read() as db:
+            state = db.execute(select(table.c.state).where(wanted)).scalar_one_or_none()
+        return state in ("open", "acknowledged", "muted")
+
     def unsent(self, after: int = 0, limit: int = 1000) -> list[Message]:
         """Verdicts that nobody has acknowledged yet, oldest first: all of them, whoever wrote them."""
         table = tables.outbox

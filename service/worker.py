@@ -25,9 +25,11 @@ from .checkpoints import Checkpoint, RunState, Tenure
 from .config import WorkerConfig
 from .crash_points import CrashPoint, reach
 from .errors import OwnershipLost, SplitRun, StoreError
+from .history_writer import HistoryWriter
 from .journal import Journal
 from .outlet import Outlet
 from .pipeline import Pipeline
+from .recorder import Recorder
 from .rejects import reason_of
 from .resumption import resume
 from .sentence import change_sentence
@@ -55,14 +57,15 @@ class Worker:
         is_caught_up: Callable[[], bool] = lambda: True,
         health: Callable[[], Mapping[str, Any]] = dict,
         on_checkpoint: Callable[[Mapping[str, int]], None] | None = None,
+        history: HistoryWriter | None = None,
     ) -> None:
         """``name`` is that of the source in the store; ``say`` gets a sentence per new or worse incident.
 
         ``is_caught_up`` tells whether an empty poll means that nothing is there, and not that the
         source is away; ``health`` is what the source says of itself; ``on_checkpoint`` is told the offsets
-        before which nothing will be asked for again.
+        before which nothing will be asked for again; ``history`` keeps what the pipeline settles.
         """
-        self._on_checkpoint = on_checkpoint
+        self._on_checkpoint, self._recorder = on_checkpoint, Recorder(history)
         self._store, self._new_pipeline, self._name = store, new_pipeline, name
         self._config = config or WorkerConfig()
         self._outlet, self._say, self._is_caught_up = outlet, say, is_caught_up
@@ -140,6 +143,7 @@ class Worker:
         if self._is_time_to_save():
             self._save(source)
         self._hear_of_the_outside()
+        self._recorder.turn()
         self._journal.note(self._pipeline, self._tenure)
 
     def _end(self, source: Source) -> None:
@@ -190,12 +194,14 @@ class Worker:
         self._due.update(self._pipeline.dirty_runs())
         for run in sorted(self._due):
             self._store_verdict(run, ended=False)
+            self._recorder.show(self._pipeline, run, is_quiet=False)
             self._open.add(run)
             self._due.discard(run)
         self._judged_at_s = time.monotonic()
         if self._judged_at_s - self._heard_at_s >= self._config.settle_after_s and self._is_caught_up():
             for run in sorted(self._open):
                 self._store_verdict(run, ended=True)
+                self._recorder.show(self._pipeline, run, is_quiet=True)
                 self._open.discard(run)
                 self._records_unsaved = max(self._records_unsaved, 1)  # that it is settled is news
                 self._pipeline.mark_unsaved(run)
@@ -220,6 +226,7 @@ class Worker:
         self._known.pop(run, None)
         reach(CrashPoint.AFTER_VERDICT)
         for change in changes:
+            self._recorder.freeze(run, change)
             if self._outlet is not None:
                 self._outlet.publish_verdict(change.seq, str(change.incident["id"]), canonical)
                 reach(CrashPoint.AFTER_PUBLISH)
@@ -255,6 +262,7 @@ class Worker:
             rejected=pipeline.rejected,
             counted=self._counted,
         )
+        self._recorder.flush()  # what it settled is never read again
         reach(CrashPoint.BEFORE_CHECKPOINT)
         self._store.save_checkpoint(self._tenure, checkpoint)
         reach(CrashPoint.AFTER_CHECKPOINT)

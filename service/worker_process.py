@@ -1,24 +1,28 @@
-"""Puts a worker together: settings become store, source, outlet and worker."""
+"""Puts a worker together: settings become store, source, history, outlet and worker."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from ingest.decode import Decoder
+from ingest.spool import Spool
+from ingest.spool_source import PART, SpoolSource
 
 from .config import Settings
+from .history_writer import HistoryWriter
 from .pipeline import Pipeline
 from .store import Store
 from .worker import Worker
 
 log = logging.getLogger(__name__)
 
-_LAST_WORDS_S = 2.0
-"""How long a stopping worker waits for the broker to take its last verdicts: it must end within 5 s."""
+HISTORY = "history"
+"""Folder of telemetry history inside the data folder."""
 
 
 def work_on_kafka(
@@ -28,20 +32,23 @@ def work_on_kafka(
 
     Raises:
         StoreError: the store cannot be used, or others keep taking over what this worker holds.
+        UnreadableInput: a client setting that kafka-python does not know.
     """
     from ingest.kafka_source import KafkaSource
 
     from .publish import Publisher, PublisherConfig
 
     kafka = settings.kafka
-    name = f"kafka:{kafka.topics.telemetry}"
-    store = Store(data_dir, settings.store)
-    outlet = Publisher(PublisherConfig(bootstrap=kafka.bootstrap, topics=kafka.topics, client=kafka.client))
-    try:
+    with ExitStack() as stack:
+        store, history, make = _kept(settings, data_dir, stack)
+        outlet = Publisher(
+            PublisherConfig(bootstrap=kafka.bootstrap, topics=kafka.topics, client=kafka.client)
+        )
+        stack.callback(outlet.close, 0.0)
 
         def is_caught_up() -> bool:
-            health = source.health()
-            return health.unavailable_since is None and health.lag_messages in (None, 0)
+            now = source.health()
+            return now.unavailable_since is None and now.lag_messages in (None, 0)
 
         def health() -> Mapping[str, Any]:
             now = source.health()
@@ -54,25 +61,80 @@ def work_on_kafka(
                 "published": outlet.counts.sent,
                 "dropped_verdicts": outlet.counts.dropped_verdicts,
                 "dropped_dead_letters": outlet.counts.dropped_dead_letters,
+                "history": dict(history.health()),
             }
 
         worker = Worker(
             store,
-            lambda: Pipeline(settings.pipeline, settings.detectors),
-            name=name,
+            make,
+            name=f"kafka:{kafka.topics.telemetry}",
             config=settings.worker,
             outlet=outlet,
             say=say,
             is_caught_up=is_caught_up,
             health=health,
+            history=history,
         )
         source = KafkaSource(kafka, Decoder(settings.decode), worker.claim)
-        try:
-            log.info("worker started", extra={"source": name, "store": store.database.place})
-            worker.run(source, stop)
-        finally:
-            outlet.close(_LAST_WORDS_S)
-            source.close()
-    finally:
-        store.close()
+        stack.callback(source.close)
+        log.info("worker started", extra={"source": kafka.topics.telemetry, "store": store.database.place})
+        worker.run(source, stop)
     log.info("worker stopped")
+
+
+def work_on_spool(
+    settings: Settings, data_dir: Path, stop: threading.Event, say: Callable[[str], None]
+) -> None:
+    """Put a worker on the spool of the data folder, and run it until ``stop``.
+
+    Raises:
+        StoreError: the store cannot be used.
+        IngestError: the spool cannot be used, or another worker reads it now.
+    """
+
+    with ExitStack() as stack:
+        store, history, make = _kept(settings, data_dir, stack)
+        spool = Spool(data_dir, settings.spool)
+        stack.callback(spool.close)
+
+        def health() -> Mapping[str, Any]:
+            lag = source.lag_bodies()
+            return {
+                "unavailable_since": None,
+                "reason": "",
+                "lag_messages": lag,
+                "skipped_messages": 0,
+                "starved": [],
+                "history": dict(history.health()),
+            }
+
+        worker = Worker(
+            store,
+            make,
+            name="spool",
+            config=settings.worker,
+            say=say,
+            health=health,
+            history=history,
+            on_checkpoint=lambda position: _prune(source, position.get(PART)),
+        )
+        source = SpoolSource(spool, Decoder(settings.decode), worker.claim)
+        log.info("worker started", extra={"source": "spool", "store": store.database.place})
+        worker.run(source, stop)
+    log.info("worker stopped")
+
+
+def _kept(
+    settings: Settings, data_dir: Path, stack: ExitStack
+) -> tuple[Store, HistoryWriter, Callable[[], Pipeline]]:
+    """What a worker keeps on the disk, and how it makes a pipeline that writes history."""
+    store = Store(data_dir, settings.store)
+    stack.callback(store.close)
+    history = HistoryWriter(data_dir / HISTORY, settings.history, is_open=store.is_open)
+    stack.callback(history.close)
+    return store, history, lambda: Pipeline(settings.pipeline, settings.detectors, on_block=history.update)
+
+
+def _prune(source: SpoolSource, before: int | None) -> None:
+    if before is not None:
+        source.prune(before)
