@@ -19,6 +19,7 @@ from .linear_evidence import FAULT
 from .linear_stream import Fault
 from .precedence import Family
 from .stall_causes import STALL_RULES, of_hardware
+from .trail import ATTEMPT
 
 LIKELY = 0.4
 """With a cause of this confidence the incident is not called undetermined beside it."""
@@ -73,6 +74,8 @@ def _hardware(case: Case) -> Judged:
         return _with_record(0.6, ["one rank reports"], record, has_repeat_mismatch=True)
     if not case.names_ranks:
         # Everybody at once: a device can only be named by its own record near the onset.
+        if ATTEMPT in case.draft.root.detail:
+            return (0.45, ["repeated on the same data the job got another result: one of them was wrong"])
         return (0.4, list(record.near)) if record.near else _NOTHING
     if case.family is Family.STALL:
         return _with_record(*of_hardware(case), record, has_repeat_mismatch=False)

@@ -24,6 +24,7 @@ from .linear_stream import Fault
 from .origin import Origin
 from .rank_groups import any_in_group, groups_of
 from .roles import Role
+from .trail import ATTEMPT
 
 WIDENED = "suspects"
 """Key of the detail that tells that not only the odd ranks are named, but all that compute with them."""
@@ -146,6 +147,8 @@ def _explain(origin: Origin, evidence: Evidence) -> Origin:
     is_vote_tie = evidence.is_tie and WIDENED not in evidence.detail
     if (reduction := evidence.detail.get(FAULT)) in _REDUCTION_WHY:
         reason = f"{evidence.metric}: {_REDUCTION_WHY[str(reduction)]}"
+    elif (other := evidence.detail.get(ATTEMPT)) is not None:
+        reason = f"{evidence.metric}: attempt {other} got another result on this rank at the same iteration"
     elif evidence.metric.startswith("repeat_"):
         reason = f"{evidence.metric}: the same computation gave two results on this rank"
     elif is_shared_data:

@@ -14,6 +14,7 @@ from firstfault.telemetry import Event
 
 from .evidence import Annotation, Check, Evidence
 from .roles import Role
+from .trail import Trail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,8 @@ class AttemptFindings:
     evidence: tuple[Evidence, ...] = ()
     annotations: tuple[Annotation, ...] = ()
     checks: tuple[Check, ...] = ()
+    trail: Trail | None = None
+    """The checksums that another attempt may repeat; None where none were kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

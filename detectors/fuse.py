@@ -29,6 +29,7 @@ from .incident import (
 )
 from .locate import first_of, locate, named
 from .precedence import Family, family, position
+from .reference import meet
 from .remedy import cost_of, last_good
 from .roles import Role
 from .verdict import AttemptVerdict, Verdict, incident_id
@@ -44,7 +45,8 @@ def fuse(run: str, attempts: Sequence[AttemptFindings], inputs: InputFacts) -> V
     ordered = sorted(attempts, key=lambda one: one.facts.attempt)
     incidents: list[Incident] = []
     judged: list[AttemptVerdict] = []
-    for findings in ordered:
+    for at, alone in enumerate(ordered):
+        findings = ordered[at] = meet(alone, ordered[:at], incidents)
         earlier = [one.facts for one in ordered if one.facts.attempt < findings.facts.attempt]
         found = _incidents(run, findings, earlier, incidents)
         incidents.extend(found)

@@ -20,6 +20,7 @@ from .facts_fold import FactsFold
 from .findings_state import findings_from_plain, findings_to_plain
 from .registry import DetectorsConfig, make_detectors
 from .roles import Roles
+from .trail import Trail
 
 MAX_FINDINGS = 2000
 """Evidence kept of one attempt, and annotations likewise. A detector names an episode once, so more
@@ -37,6 +38,7 @@ class AttemptJudge:
         self.detectors = make_detectors(detectors)
         self.roles = Roles()
         self.fold = FactsFold(attempt, lateness_iterations)
+        self.trail = Trail()
         self.found: dict[tuple[str, str, str], Finding] = {}
         self.counts: Counter[str] = Counter()
 
@@ -44,6 +46,7 @@ class AttemptJudge:
         """Take the next settled positions."""
         self.roles.update(block)
         self.fold.update(block)
+        self.trail.update(block)
         for detector in self.detectors:
             self._keep(detector.update(block))
 
@@ -65,6 +68,7 @@ class AttemptJudge:
             evidence=tuple(one for one in found if isinstance(one, Evidence)),
             annotations=tuple(one for one in found if isinstance(one, Annotation)),
             checks=tuple(detector.check() for detector in end.detectors),
+            trail=end.trail,
         )
 
     def snapshot(self) -> Mapping[str, Any]:
@@ -74,6 +78,7 @@ class AttemptJudge:
             "detectors": {detector.name: detector.snapshot() for detector in self.detectors},
             "roles": self.roles.snapshot(),
             "facts": self.fold.snapshot(),
+            "trail": self.trail.snapshot(),
             "found": findings_to_plain(self.found.values()),
         }
 
@@ -83,6 +88,7 @@ class AttemptJudge:
             detector.restore(state["detectors"][detector.name])
         self.roles.restore(state["roles"])
         self.fold.restore(state["facts"])
+        self.trail = Trail.restored(state["trail"])
         self.found, self.counts = {}, Counter()
         self._keep(findings_from_plain(state["found"]))
 

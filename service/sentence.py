@@ -14,6 +14,7 @@ from .hang_words import hang_words, pause_words
 from .ink import clean
 from .metric_words import METRIC_WORDS, NONFINITE_WORDS
 from .reduction_words import reduction_of, reduction_subject, reduction_what
+from .reference_words import reference_what
 
 # Any: the verdict's JSON, whose shape detectors/verdict.schema.json fixes.
 Verdict = Mapping[str, Any]
@@ -102,6 +103,8 @@ def incident_sentence(incident: Incident, verdict: Verdict) -> str:
     who, is_plural = subject(incident, verdict)
     if pattern in _NONFINITE:
         what = _nonfinite_what(incident, metric, pattern)
+    elif told := reference_what(incident):
+        what = told.replace("{metric}", _plain(metric))
     elif reduction_of(incident):
         what = reduction_what(incident)
     elif pattern == "hang":
