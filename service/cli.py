@@ -1,4 +1,4 @@
-"""The command line: `firstfault replay`, `compare`, `worker`, `drill`, `demo`, `config show`, `version`.
+"""The command line: `firstfault replay`, `compare`, `worker`, `drill`, `demo`, `token`, `config`, `version`.
 
 Standard output is data, standard error is talk. Everything heavy is imported inside the command that
 needs it, so that a small file is judged in under a second.
@@ -15,6 +15,7 @@ import typer
 
 from .compare_cli import COMPARE_STATUSES, compare
 from .edge import Exit, outer_edge, say
+from .token_command import app as token_app
 
 EXIT_STATUSES = """Exit status: 1 if any run has a confirmed incident; else 2 if input was
 unreadable, no check could judge a run, or the command used wrongly; else 0.
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 config_app = typer.Typer(help="Look at the settings.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
+app.add_typer(token_app, name="token")
 
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="Settings as TOML; see `config show`.")

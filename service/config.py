@@ -22,6 +22,7 @@ from ingest.decode import DecodeConfig
 from ingest.kafka_config import KafkaSourceConfig
 from ingest.spool import SpoolConfig
 
+from .api.settings import ApiConfig
 from .errors import ConfigError
 from .history_config import HistoryConfig
 from .intake_config import IntakeConfig
@@ -95,6 +96,7 @@ class Settings:
     detectors: DetectorsConfig = field(default_factory=DetectorsConfig)
     worker: WorkerConfig = field(default_factory=WorkerConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
+    api: ApiConfig = field(default_factory=ApiConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
     spool: SpoolConfig = field(default_factory=SpoolConfig)
     intake: IntakeConfig = field(default_factory=IntakeConfig)

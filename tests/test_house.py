@@ -20,7 +20,12 @@ from service.config import ENVIRONMENT, setting_keys
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("firstfault", "ingest", "detectors", "service")
 SCHEMA = {f"service/schema/{number:04d}_{way}.sql" for number in (1, 2) for way in ("up", "down")}
-DATA_FILES = {"detectors/verdict.schema.json", "service/local_kafka.pom.xml"} | SCHEMA
+DATA_FILES = {
+    "detectors/verdict.schema.json",
+    "service/api/examples.json",
+    "service/local_kafka.pom.xml",
+    *SCHEMA,
+}
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +79,18 @@ def test_every_setting_is_in_the_readme(readme: str) -> None:
 
 def test_every_detector_is_in_the_readme(readme: str) -> None:
     assert [detector.name for detector in make_detectors() if f"`{detector.name}`" not in readme] == []
+
+
+def test_every_endpoint_is_in_the_readme(readme: str, tmp_path: Path) -> None:
+    from service.api.app import make_app
+    from service.database import Database
+
+    database = Database(tmp_path)
+    paths = make_app(database).openapi()["paths"]
+    database.close()
+    endpoints = [f"{method.upper()} {path}" for path, item in paths.items() for method in item]
+    assert "GET /v1/runs/{run_id}/verdict" in endpoints
+    assert [one for one in endpoints if f"`{one}`" not in readme] == []
 
 
 def test_every_target_of_the_makefile_is_explained() -> None:

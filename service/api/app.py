@@ -1,0 +1,112 @@
+"""The application: routes behind a guard behind a frame.
+
+request → Frame (id, headers, last word) → Guard (who) → BodyLimit → routes → store
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from fastapi import APIRouter, Depends, FastAPI, Response
+from fastapi.responses import JSONResponse
+
+from service.access import TokenBook
+from service.database import Database
+from service.history_reader import HistoryReader
+
+from . import curves, health, incidents, metrics, runs, stream_route
+from .context import Context
+from .frame import Frame
+from .guards import Guard
+from .limits import BodyLimit, known_parameters
+from .metrics import ApiMetrics
+from .openapi import describe
+from .problems import add_handlers
+from .settings import ApiConfig
+from .stream import Hub
+
+DESCRIPTION = (
+    "What went wrong first in a training job: on which rank, at which iteration, and since when."
+    " Non-finite numbers are the strings NaN, Infinity and -Infinity; absent is null."
+    " Times are RFC 3339 in UTC. Errors are problem details (RFC 9457)."
+)
+
+
+_ROUTERS = tuple(module.router for module in (runs, curves, incidents, stream_route, health, metrics))
+
+
+def make_app(
+    database: Database,
+    config: ApiConfig | None = None,
+    *,
+    routers: Sequence[APIRouter] = (),
+    history_folder: Path | None = None,
+    clock: Callable[[], float] = time.time,
+) -> FastAPI:
+    """The API over a store; ``routers`` add what others own (telemetry in, the page).
+
+    The store's schema is up to date: whoever starts the service has seen to that. ``history_folder`` is
+    where the worker keeps curves, if it is on this machine.
+    """
+    config = config or ApiConfig()
+    cells = config.max_matrix_cells
+    history = None if history_folder is None else HistoryReader(history_folder, max_cells=cells)
+    context = Context(database=database, config=config, history=history, clock=clock)
+    app = FastAPI(
+        title="firstfault",
+        version=version("firstfault"),
+        description=DESCRIPTION,
+        lifespan=_lifespan,
+        docs_url=None,  # both load scripts from elsewhere
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        dependencies=[Depends(known_parameters)],
+    )
+    app.state.context = context
+    app.state.metrics = ApiMetrics(context)
+    app.state.hub = Hub(database, config, app.state.metrics.streams.set)
+    add_handlers(app)
+    for router in (*_ROUTERS, *routers):
+        app.include_router(router)
+    _add_openapi(app)
+    _wrap(app, context, app.state.metrics)
+    return app
+
+
+@contextlib.asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    hub: Hub = app.state.hub
+    watching = asyncio.create_task(hub.watch())
+    try:
+        yield
+    finally:
+        hub.close()
+        await watching
+
+
+def _wrap(app: FastAPI, context: Context, figures: ApiMetrics) -> None:
+    """Innermost first: each added layer goes around those before."""
+    config = context.config
+    app.add_middleware(BodyLimit, max_bytes=config.max_body_bytes)
+    app.add_middleware(
+        Guard,
+        authority=TokenBook(context.database, context.clock),
+        host_names=config.host_names,
+        failures_per_minute=config.failed_tokens_per_minute,
+        count_failure=figures.failed_tokens.inc,
+    )
+    app.add_middleware(Frame, observe=figures.observe)
+
+
+def _add_openapi(app: FastAPI) -> None:
+    app.openapi = lambda: describe(app)  # type: ignore[method-assign]  # FastAPI's documented way
+
+    @app.get("/openapi.json", include_in_schema=False)
+    def openapi() -> Response:
+        return JSONResponse(app.openapi())

@@ -1,0 +1,51 @@
+"""The server around the application: ends its streams as soon as it is told to stop.
+
+uvicorn waits for open answers before it ends the lifespan, and a stream is an answer that never ends.
+"""
+
+from __future__ import annotations
+
+import socket
+
+import uvicorn
+from fastapi import FastAPI
+
+_GRACE_S = 3
+"""How long answers that are on their way may take once the service stops; then they are cut off."""
+_MAX_HEAD_BYTES = 65_536
+"""Greatest request line and headers together."""
+_MAX_CONNECTIONS = 2000
+"""Connections at once; further ones are told 503 by the server."""
+
+
+class ApiServer(uvicorn.Server):
+    """uvicorn, with streams that end at the first sign of a stop."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams, then all else."""
+        app = self.config.loaded_app if isinstance(self.config.app, str) else self.config.app
+        assert isinstance(app, FastAPI)
+        app.state.hub.close()
+        await super().shutdown(sockets)
+
+
+def make_server(app: FastAPI, *, host: str, port: int, trusted_proxies: str = "127.0.0.1") -> ApiServer:
+    """A server for ``app``; ``run()`` serves until SIGTERM or SIGINT.
+
+    ``trusted_proxies`` are the addresses, with commas, whose word on the client's address counts.
+    """
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        ws="none",
+        proxy_headers=True,
+        forwarded_allow_ips=trusted_proxies,
+        timeout_graceful_shutdown=_GRACE_S,
+        h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
+        limit_concurrency=_MAX_CONNECTIONS,
+    )
+    return ApiServer(config)

@@ -1,0 +1,71 @@
+"""What people do with incidents: the one place outside the worker that writes about them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, insert, update
+
+from . import reading
+from .reading import IncidentRow
+from .rows import next_seq
+from .tables import changes, incident_log, incidents
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What one person makes of an incident."""
+
+    state: str
+    note: str
+    muted_until: float | None
+    who: str
+
+
+def decide(
+    db: Connection,
+    incident_id: str,
+    decision: Decision,
+    now: float,
+    check: Callable[[IncidentRow], None] = lambda _: None,
+) -> bool:
+    """Set the state of an incident, with an entry in its log and an event; False if there is none such.
+
+    ``db`` is inside `Database.write`. ``check`` sees the incident as it stands under the write lock, and
+    refuses by raising: between its look and the change nobody else can write.
+    """
+    # First, since it takes the row that orders all events: on PostgreSQL the lock that writers queue for.
+    seq = next_seq(db)
+    found = reading.find_incident(db, incident_id, now)
+    if found is None:
+        return False
+    check(found)
+    revision = found.revision + 1
+    db.execute(
+        update(incidents)
+        .where(incidents.c.id == incident_id)
+        .values(
+            state=decision.state,
+            muted_until=decision.muted_until,
+            revision=revision,
+            seq=seq,
+            updated_at=now,
+        )
+    )
+    entry = {"who": decision.who, "state": decision.state, "note": decision.note}
+    db.execute(insert(incident_log).values(seq=seq, incident_id=incident_id, at=now, **entry))
+    body = json.dumps({**entry, "muted_until": decision.muted_until}, sort_keys=True, separators=(",", ":"))
+    db.execute(
+        insert(changes).values(
+            seq=seq,
+            kind="state",
+            run_id=found.run_id,
+            incident_id=incident_id,
+            revision=revision,
+            at=now,
+            body=body.encode(),
+        )
+    )
+    return True

@@ -1,0 +1,152 @@
+"""The examples of the OpenAPI document, as the real application answers: `python -m tests.api_examples`.
+
+The store holds the verdict of a sample log, the history a few made iterations; times are fixed.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sqlalchemy import update
+
+import firstfault
+from service.access import create_token, forget_tokens
+from service.tables import changes, health, incident_log, incidents, runs
+
+from .api_builders import Json, Seeded, served
+from .block_builders import block
+from .history_builders import named, write
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "service" / "api" / "examples.json"
+AT = 1_764_470_000.25
+"""When everything happened: 2025-11-30T02:33:20.250Z."""
+_HEADERS = {"X-Request-ID": "0f6a5c"}
+
+
+def make_examples(data_dir: Path, verdict: Json) -> dict[str, dict[str, Any]]:
+    """Answers by operation and status, of a store that holds ``verdict``."""
+    with _example_store(data_dir) as api:
+        run_id, incident_id = _fill(api, verdict, data_dir / "history")
+        found = _answers(api, run_id, incident_id)
+        found["GET /v1/stream"] = {"200": _begin_of_stream(api)}
+    return found
+
+
+class _Still(Seeded):
+    """A store whose clock stands still."""
+
+    def now(self) -> float:
+        """The clock of the API."""
+        return AT + 1.0
+
+
+@contextmanager
+def _example_store(data_dir: Path) -> Iterator[Seeded]:
+    api = _Still(data_dir, history_folder=data_dir / "history")
+    try:
+        yield api
+    finally:
+        api.store.close()
+
+
+def _fill(api: Seeded, verdict: Json, folder: Path) -> tuple[str, str]:
+    run_id = api.put_verdict(verdict, newest_record_at=AT - 2.0)
+    loss_TR = np.array([[2.31, 2.29], [float("nan"), 2.28], [float("nan"), float("nan")]])
+    iterations = np.array([389, 390, 391])
+    write(folder, named(block({"loss": loss_TR}, iterations=iterations), verdict["run"]))
+    api.say_healthy(source="firstfault.telemetry", parts=["firstfault.telemetry:0"], lag_messages=0)
+    _stop_clocks(api)
+    return run_id, str(verdict["incidents"][0]["id"])
+
+
+def _stop_clocks(api: Seeded) -> None:
+    with api.store.database.write() as db:
+        db.execute(update(runs).values(first_seen_at=AT - 60.0, updated_at=AT))
+        db.execute(update(incidents).values(opened_at=AT, updated_at=AT))
+        for table in (changes, health, incident_log):
+            db.execute(update(table).values(at=AT))
+
+
+def _answers(api: Seeded, run_id: str, incident_id: str) -> dict[str, dict[str, Any]]:
+    client = api.client()
+    run, incident = f"/v1/runs/{run_id}", f"/v1/incidents/{incident_id}"
+    asked: dict[str, list[str]] = {
+        "GET /v1/runs": ["/v1/runs", "/v1/runs?lable=nan"],
+        "GET /v1/runs/{run_id}": [run, "/v1/runs/0123456789abcdef"],
+        "GET /v1/runs/{run_id}/verdict": [f"{run}/verdict"],
+        "GET /v1/runs/{run_id}/events": [f"{run}/events"],
+        "GET /v1/runs/{run_id}/curves": [f"{run}/curves?metric=loss", f"{run}/curves?metric=lss"],
+        "GET /v1/runs/{run_id}/matrix": [f"{run}/matrix?metric=loss"],
+        "GET /v1/incidents": ["/v1/incidents?rank=3"],
+        "GET /v1/incidents/{incident_id}": [incident],
+        "GET /healthz": ["/healthz"],
+        "GET /readyz": ["/readyz"],
+    }
+    found = {
+        name: dict(_shown(client.get(path, headers=_HEADERS)) for path in paths)
+        for name, paths in asked.items()
+    }
+    found["POST /v1/incidents/{incident_id}/state"] = _decisions(api, incident)
+    found["GET /v1/runs"] |= _refusals(api)
+    return found
+
+
+def _decisions(api: Seeded, incident: str) -> dict[str, Any]:
+    client = api.client()
+    change = {"state": "acknowledged", "note": "node-00 is being drained"}
+    seen = {"If-Match": client.get(incident).headers["etag"], **_HEADERS}
+    answers = [
+        client.post(f"{incident}/state", json=change, headers=seen),
+        client.post(f"{incident}/state", json=change, headers=seen),
+        client.post(f"{incident}/state", json={"state": "gone"}, headers=_HEADERS),
+    ]
+    return dict(_shown(answer) for answer in answers)
+
+
+def _refusals(api: Seeded) -> dict[str, Any]:
+    with api.store.database.write() as db:
+        token = create_token(db, "trainer", ("ingest",), time.time())
+    answers = [
+        api.client().get("/v1/runs", headers=_HEADERS),
+        api.client(token=token).get("/v1/runs", headers=_HEADERS),
+    ]
+    with api.store.database.write() as db:
+        forget_tokens(db)
+    return dict(_shown(answer) for answer in answers)
+
+
+def _shown(answer: Any) -> tuple[str, Any]:
+    return str(answer.status_code), answer.json()
+
+
+def _begin_of_stream(api: Seeded) -> str:
+    from .test_api_stream import listening
+
+    with served(api.app) as (port, _), listening(port, "/v1/stream?after=0") as listener:
+        listener.head()
+        lines = listener.lines()
+        return "\n".join(next(lines) for _ in range(10))
+
+
+def as_text(examples: Json) -> str:
+    """The file's text."""
+    return json.dumps(examples, indent=1, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def main() -> None:
+    """Write the file anew."""
+    (verdict,) = firstfault.replay(ROOT / "sample_logs" / "drift_param.jsonl.gz")
+    with tempfile.TemporaryDirectory() as folder:
+        EXAMPLES.write_text(as_text(make_examples(Path(folder), verdict)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
