@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, Select, and_, case, exists, func, select, tuple_
 
-from .tables import changes, health, incident_log, incident_ranks, incidents, rejected, runs
+from .tables import changes, health, incident_log, incident_ranks, incidents, partitions, rejected, runs
 
 SEVERITIES = ("none", "info", "warning", "critical")
 """From the least to the worst."""
@@ -192,6 +192,12 @@ def component_health(db: Connection) -> dict[str, tuple[float, dict[str, Any]]]:
     """When each component last spoke, and what it said of itself."""
     rows = db.execute(select(health.c.component, health.c.at, health.c.body).order_by(health.c.component))
     return {component: (at, json.loads(body)) for component, at, body in rows}
+
+
+def owned_parts(db: Connection) -> set[tuple[str, str]]:
+    """Source and part of what some worker has claimed and not let go of."""
+    claimed = select(partitions.c.source, partitions.c.part).where(partitions.c.owner.is_not(None))
+    return {(row.source, row.part) for row in db.execute(claimed)}
 
 
 def runs_with_silent_ranks(db: Connection, now: float) -> int:

@@ -12,7 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import insert
 from starlette.testclient import TestClient
 
+from service.api.app import make_app
 from service.api.settings import ApiConfig
+from service.api.workers import Reason
 from service.tables import rejected
 
 from .api_builders import Json, Seeded, seeded
@@ -82,14 +84,27 @@ def test_a_worker_that_fell_silent_is_dead(api: Seeded) -> None:
     assert readiness(api) == (200, "degraded", ["worker-dead"])
 
 
-def test_a_worker_that_was_replaced_does_not_count_as_dead(api: Seeded) -> None:
+def test_a_worker_that_was_replaced_or_ended_cleanly_does_not_count_as_dead(api: Seeded) -> None:
+    tenure = api.store.claim("kafka", ["0", "1"]).tenure
     api.say_healthy(source="kafka", parts=["0", "1"])
     api.shift_s = 16.0
     at_the_same_parts(api, "worker:node-1:2", ["0", "1"])
     assert readiness(api) == (200, "ready", [])
     at_the_same_parts(api, "worker:node-1:2", ["0"])
     assert readiness(api) == (200, "degraded", ["worker-dead"])
-    assert "kafka/1" in api.client().get("/readyz").text
+    assert "nobody holds 1" in api.client().get("/readyz").text
+    api.store.release(tenure)
+    assert readiness(api) == (200, "ready", [])
+
+
+def test_what_the_starter_of_the_service_knows_is_told_too(tmp_path: Path) -> None:
+    with seeded(tmp_path) as api:
+        app = make_app(
+            api.store.database, further_reasons=lambda: [Reason("worker-crash-loop", "it ended three times")]
+        )
+        api.app = app
+        api.say_healthy()
+        assert readiness(api) == (200, "degraded", ["worker-crash-loop"])
 
 
 def at_the_same_parts(api: Seeded, component: str, parts: list[str]) -> None:

@@ -68,7 +68,7 @@ def _check(operation: Any, mode: GenerationMode) -> None:
     excluded = exceptions.get(operation.method) or exceptions.get(operation.path) or []
 
     @given(case=operation.as_strategy(generation_mode=mode))
-    @settings(max_examples=25, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=15, suppress_health_check=list(HealthCheck))
     def keeps_to_the_document(case: Any) -> None:
         if case.query and mode is GenerationMode.POSITIVE:
             case.query.pop("cursor", None)  # opaque: only one that was given out is right

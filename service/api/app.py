@@ -29,6 +29,7 @@ from .openapi import describe
 from .problems import add_handlers
 from .settings import ApiConfig
 from .stream import Hub
+from .workers import Reason
 
 DESCRIPTION = (
     "What went wrong first in a training job: on which rank, at which iteration, and since when."
@@ -46,17 +47,21 @@ def make_app(
     *,
     routers: Sequence[APIRouter] = (),
     history_folder: Path | None = None,
+    further_reasons: Callable[[], Sequence[Reason]] = tuple,
     clock: Callable[[], float] = time.time,
 ) -> FastAPI:
     """The API over a store; ``routers`` add what others own (telemetry in, the page).
 
     The store's schema is up to date: whoever starts the service has seen to that. ``history_folder`` is
-    where the worker keeps curves, if it is on this machine.
+    where the worker keeps curves, if it is on this machine; ``further_reasons`` what its starter knows to
+    be amiss.
     """
     config = config or ApiConfig()
     cells = config.max_matrix_cells
     history = None if history_folder is None else HistoryReader(history_folder, max_cells=cells)
-    context = Context(database=database, config=config, history=history, clock=clock)
+    context = Context(
+        database=database, config=config, clock=clock, history=history, further_reasons=further_reasons
+    )
     app = FastAPI(
         title="firstfault",
         version=version("firstfault"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fastapi import Request
@@ -13,6 +13,7 @@ from service.history_reader import HistoryReader
 
 from .problems import bad_parameter
 from .settings import ApiConfig
+from .workers import Reason
 
 _PAGE_ITEMS = 100
 """Items of a page unless more or fewer are asked for."""
@@ -30,6 +31,8 @@ class Context:
     """Seconds since 1970: what stale, muted and expired are measured against."""
     history: HistoryReader | None = None
     """Curves and values of ranks; None where no worker of this machine keeps any."""
+    further_reasons: Callable[[], Sequence[Reason]] = tuple
+    """What whoever started the service knows to be amiss; told by `/readyz`."""
 
     def page_size(self, limit: int | None) -> int:
         """How many items a page may have; ``limit`` is what was asked for, if anything was.

@@ -85,12 +85,13 @@ def readyz(request: Request) -> Response:
 
 def stale_reasons(db: Connection, context: Context) -> list[str]:
     """Why newer telemetry may exist that no verdict knows; empty if all of it is judged."""
-    return [one.detail for one in workers_of(db, context).reasons() if one.makes_stale]
+    reasons = [*workers_of(db, context).reasons(), *context.further_reasons()]
+    return [one.detail for one in reasons if one.makes_stale]
 
 
 def degradations(db: Connection, context: Context) -> list[Reason]:
     """All that is not as it should be."""
-    reasons = workers_of(db, context).reasons()
+    reasons = [*workers_of(db, context).reasons(), *context.further_reasons()]
     silent = reading.runs_with_silent_ranks(db, context.clock())
     if silent:
         of = "1 run" if silent == 1 else f"{silent} runs"
@@ -101,4 +102,5 @@ def degradations(db: Connection, context: Context) -> list[Reason]:
 
 def workers_of(db: Connection, context: Context) -> Workers:
     """What the workers of the store last said."""
-    return Workers(reading.component_health(db), context.config, context.clock())
+    spoken, owned = reading.component_health(db), reading.owned_parts(db)
+    return Workers(spoken, owned, context.config, context.clock())

@@ -38,6 +38,12 @@ _WORKER_COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "firstfault_verdicts": ("Verdicts made.", ("counts", "verdicts")),
     "firstfault_late": ("Records that came after their iteration had settled.", ("late_records",)),
     "firstfault_skipped_messages": ("Messages that could not be read or were gone.", ("skipped_messages",)),
+    "firstfault_published": ("Verdicts that the topic took.", ("published",)),
+    "firstfault_dropped_verdicts": ("Verdicts that could not be published.", ("dropped_verdicts",)),
+    "firstfault_dropped_dead_letters": (
+        "Rejected lines that could not be handed on.",
+        ("dropped_dead_letters",),
+    ),
     "firstfault_store_failures": ("Writes that the store refused.", ("counts", "store_failures")),
     "firstfault_parts_lost": ("Times that another worker took over.", ("counts", "parts_lost")),
 }
@@ -45,6 +51,7 @@ _WORKER_COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 _WORKER_GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "firstfault_lag_messages": ("Messages of the source that wait to be judged.", ("lag_messages",)),
     "firstfault_runs_held": ("Runs that the workers hold in memory.", ("runs",)),
+    "firstfault_history_bytes": ("Disk that telemetry history takes.", ("history", "used_bytes")),
     "firstfault_checkpoint_bytes": ("Size of the last checkpoints.", ("checkpoint_bytes",)),
 }
 

@@ -1,13 +1,13 @@
 """What the workers say of themselves, and what that means: fresh, behind, blind, dead.
 
 Each worker writes its row of the table ``health`` every second. A worker that was replaced leaves its row
-behind, so one that fell silent matters only as far as nobody living holds its parts.
+behind, so one that fell silent matters only for parts that it never let go of and nobody living holds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,8 @@ _MAX_NAMED = 5
 
 Spoken = Mapping[str, tuple[float, Mapping[str, Any]]]
 """When each component last spoke, and what it said of itself."""
+Part = tuple[str, str]
+"""A source, and the name of one of its parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,9 @@ class Reason:
 class Workers:
     """The workers of a store, as of ``now``."""
 
-    def __init__(self, spoken: Spoken, config: ApiConfig, now: float) -> None:
+    def __init__(self, spoken: Spoken, owned: Collection[Part], config: ApiConfig, now: float) -> None:
+        """``owned`` are the parts that some worker has claimed and not let go of."""
+        self._owned = owned
         mine = {name: one for name, one in spoken.items() if name.startswith(_WORKER)}
         self._config = config
         self.ages_s = {name: max(0.0, now - at) for name, (at, _) in mine.items()}
@@ -80,11 +84,11 @@ class Workers:
         """Parts that only a worker held which has fallen silent."""
         held = {part for body in self.living.values() for part in _parts(body)}
         for name, body in self._dead.items():
-            missing = sorted(_parts(body) - held)
+            missing = sorted((_parts(body) & set(self._owned)) - held)
             if missing:
-                since = timestamp(self._spoken_at[name])
+                since, parts = timestamp(self._spoken_at[name]), [part for _, part in missing]
                 yield Reason(
-                    "worker-dead", f"{name} is silent since {since}, and nobody holds {_named(missing)}"
+                    "worker-dead", f"{name} is silent since {since}, and nobody holds {_named(parts)}"
                 )
 
     def _of(self, name: str, body: Mapping[str, Any]) -> Iterator[Reason]:
@@ -113,8 +117,8 @@ class Workers:
                 yield float(value)
 
 
-def _parts(body: Mapping[str, Any]) -> set[str]:
-    return {f"{body.get('source')}/{part}" for part in body.get("parts", ())}
+def _parts(body: Mapping[str, Any]) -> set[Part]:
+    return {(str(body.get("source")), str(part)) for part in body.get("parts", ())}
 
 
 def _named(names: Sequence[str]) -> str:
