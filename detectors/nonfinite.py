@@ -71,6 +71,7 @@ class Nonfinite:
         self._metrics |= {site.metric: True for site in scene.sites if site.numbers.present_TR.any()}
         self._table.rows(block.ranks_R)
         self._fold(scene)
+        self._sole.pass_block(scene)
         note_clean(scene, self._table)
         self._findings += self._supporting.update(block, self.name)
         return self._told()
