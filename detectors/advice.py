@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Sequence
 
 from .case import Case
+from .evaluation_causes import evaluate_again
 from .evidence import Certainty, Pattern
 from .incident import Advice, Cause, CauseKind, LastGood, Scope
 from .linear_evidence import FAULT
@@ -31,6 +32,8 @@ def advise(case: Case, causes: Sequence[Cause], good: LastGood) -> tuple[Advice,
     if case.draft.certainty is Certainty.RECOVERED:
         return ()
     steps: list[Advice] = look_into(case) if case.family is Family.STALL else []
+    if case.is_of_evaluation:
+        steps = evaluate_again(good)
     for cause in causes:
         if cause.confidence >= MIN_CONFIDENCE:
             steps += _for_cause(case, cause)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from firstfault.telemetry import UNNAMED_RANK
 
 from .drafts import Draft
-from .evidence import Certainty
+from .evidence import Certainty, Pattern
 from .facts import AttemptFacts, AttemptFindings
 from .incident import First, Incident, Scope
 from .locate import place_of
@@ -35,6 +35,11 @@ class Case:
     def family(self) -> Family:
         """Family of the root."""
         return family(self.draft.root)
+
+    @property
+    def is_of_evaluation(self) -> bool:
+        """Whether an evaluation fell, and not what training itself reports."""
+        return self.draft.root.pattern is Pattern.LOW_TEST_ACCURACY
 
     @property
     def names_ranks(self) -> bool:

@@ -12,6 +12,7 @@ from firstfault.telemetry import EventKind, Phase
 
 from .case import Case
 from .device_record import Record, device_record, failed_again
+from .evaluation_causes import EVALUATION_RULES
 from .evidence import LABEL_OF, Pattern
 from .facts import AttemptFacts
 from .incident import Cause, CauseKind
@@ -39,7 +40,7 @@ CONTRIBUTION_LIMIT = 0.3
 def rank_causes(case: Case) -> tuple[Cause, ...]:
     """The causes that the evidence allows, most likely first; never empty."""
     stage = _stage(case)
-    own = STALL_RULES if case.family is Family.STALL else {}
+    own = STALL_RULES if case.family is Family.STALL else EVALUATION_RULES if case.is_of_evaluation else {}
     judged = [(kind, *own.get(kind, rule)(case)) for kind, rule in _RULES]
     if max(confidence for _, confidence, _ in judged) < LIKELY:
         judged.append((CauseKind.UNDETERMINED, *_undetermined(case)))
@@ -237,7 +238,8 @@ def _loss_function(case: Case) -> Judged:
 
 def _numeric_overflow(case: Case) -> Judged:
     root = case.draft.root
-    if root.metric in ("loss_scale", "skipped") or _is_endless_skip(case):
+    is_skip = root.metric in ("loss_scale", "skipped") and not case.names_ranks
+    if is_skip or _is_endless_skip(case):
         return (0.6, ["steps are skipped again and again and the loss scale does not recover"])
     if case.family is not Family.NONFINITE or case.is_bad("nonfinite_input"):
         return _NOTHING

@@ -12,6 +12,7 @@ from .agreement import Agreement
 from .base import Detector
 from .checksum_vote import ChecksumVote
 from .curve_drift import CurveDrift, CurveDriftConfig
+from .evaluation import Evaluation, EvaluationConfig
 from .explosion import Explosion, ExplosionConfig
 from .linear_checksum import LinearChecksum
 from .loss_scale import LossScaleConfig
@@ -32,6 +33,7 @@ class DetectorsConfig:
     nonfinite: LossScaleConfig = field(default_factory=LossScaleConfig)
     explosion: ExplosionConfig = field(default_factory=ExplosionConfig)
     curve_drift: CurveDriftConfig = field(default_factory=CurveDriftConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     stall: StallConfig = field(default_factory=StallConfig)
     peer_outlier: PeerOutlierConfig = field(default_factory=PeerOutlierConfig)
     slowdown: SlowdownConfig = field(default_factory=SlowdownConfig)
@@ -57,6 +59,7 @@ def make_detectors(config: DetectorsConfig | None = None) -> list[Detector]:
         Repeat(),
         LinearChecksum(),
         CurveDrift(config.curve_drift),
+        Evaluation(config.evaluation),
         Stall(config.stall),
         PeerOutlier(config.peer_outlier),
         Slowdown(config.slowdown),

@@ -11,6 +11,9 @@ METRIC_WORDS: Mapping[str, str] = {
     "act_grad_norm": "gradient norm of the activations",
     "grad_absmax": "largest gradient",
     "step_time_s": "step time",
+    "eval_accuracy": "evaluation accuracy",
+    "eval_loss": "evaluation loss",
+    "test_accuracy": "test accuracy",
 }
 NONFINITE_WORDS: Mapping[str, str] = {
     "nonfinite_input": "values in {its} input",

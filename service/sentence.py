@@ -56,7 +56,7 @@ _CURVE_WHAT: Mapping[str, str] = {
     "sharp_slow_degrade": "steps up and does not come back",
     "plateau": "stops improving",
     "stuck": "repeats one value",
-    "low_test_accuracy": "stays far worse than in training",
+    "low_test_accuracy": "got worse and stays so while training goes on",
 }
 """Predicates of faults that a curve has: the metric is their subject."""
 _NONFINITE = frozenset({"immediate_nonfinite", "short_nonfinite"})

@@ -16,6 +16,7 @@ from detectors.agreement import Agreement
 from detectors.base import Detector
 from detectors.checksum_vote import ChecksumVote
 from detectors.curve_drift import CurveDrift
+from detectors.evaluation import Evaluation
 from detectors.explosion import Explosion
 from detectors.linear_checksum import LinearChecksum
 from detectors.nonfinite import Nonfinite
@@ -129,6 +130,21 @@ def _drifting(*, healthy: bool, iterations: int = 900) -> IterationBlock:
     return block(loss=loss_T, ranks=[UNNAMED_RANK])
 
 
+def _evaluated(*, healthy: bool, iterations: int = 900) -> IterationBlock:
+    """One rank that learns on, and an evaluation each tenth iteration that falls at two thirds."""
+    rng = np.random.default_rng(3)
+    progress_T = 1 - np.exp(-np.arange(iterations) / 100)
+    accuracy_T = (0.2 + 0.5 * progress_T) * np.exp(rng.normal(0.0, 0.01, iterations))
+    if not healthy:
+        accuracy_T[DRIFT_ONSET:] *= 0.8
+    seldom = np.arange(iterations) % 10 != 0
+    return block(
+        loss=(4.0 - 2.0 * progress_T) * np.exp(rng.normal(0.0, 0.02, iterations)),
+        eval_accuracy=masked(accuracy_T, seldom),
+        ranks=[UNNAMED_RANK],
+    )
+
+
 def _falling_silent() -> IterationBlock:
     """The healthy job, but that the bad rank reports nothing from iteration 120 on."""
     whole = healthy_job()
@@ -197,6 +213,12 @@ CASES: tuple[Case, ...] = (
         make=CurveDrift,
         healthy=_drifting(healthy=True),
         faulty=_drifting(healthy=False),
+        onset=DRIFT_ONSET,
+    ),
+    Case(
+        make=Evaluation,
+        healthy=_evaluated(healthy=True),
+        faulty=_evaluated(healthy=False),
         onset=DRIFT_ONSET,
     ),
     Case(
