@@ -17,6 +17,7 @@ from starlette.testclient import TestClient
 from service.api.app import make_app
 from service.api.serving import ApiServer, make_server
 from service.api.settings import ApiConfig
+from service.database import StoreConfig
 from service.store import Store
 from service.tables import run_id_of
 
@@ -30,9 +31,14 @@ class Seeded:
     """A store that a worker holds, and the API over it."""
 
     def __init__(
-        self, data_dir: Path, config: ApiConfig | None = None, history_folder: Path | None = None
+        self,
+        data_dir: Path,
+        config: ApiConfig | None = None,
+        *,
+        history_folder: Path | None = None,
+        store_config: StoreConfig | None = None,
     ) -> None:
-        self.store = Store(data_dir)
+        self.store = Store(data_dir, store_config)
         self.tenure = self.store.claim("test", ["0"]).tenure
         self.shift_s = 0.0
         self.app = make_app(self.store.database, config, history_folder=history_folder, clock=self.now)
@@ -64,10 +70,14 @@ class Seeded:
 
 @contextmanager
 def seeded(
-    data_dir: Path, config: ApiConfig | None = None, history_folder: Path | None = None
+    data_dir: Path,
+    config: ApiConfig | None = None,
+    *,
+    history_folder: Path | None = None,
+    store_config: StoreConfig | None = None,
 ) -> Iterator[Seeded]:
     """An empty store with the API over it."""
-    one = Seeded(data_dir, config, history_folder)
+    one = Seeded(data_dir, config, history_folder=history_folder, store_config=store_config)
     try:
         yield one
     finally:

@@ -35,7 +35,8 @@ class Kept:
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Kept]:
     folder = tmp_path / "history"
-    with seeded(tmp_path, ApiConfig(max_curve_points=500, max_matrix_cells=400), folder) as one:
+    config = ApiConfig(max_curve_points=500, max_matrix_cells=400)
+    with seeded(tmp_path, config, history_folder=folder) as one:
         yield Kept(one, folder, one.put("run", an_incident()))
 
 

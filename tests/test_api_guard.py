@@ -11,6 +11,7 @@ import pytest
 
 from service.access import create_token, forget_tokens, list_tokens, revoke_token
 from service.api.settings import ApiConfig
+from service.database import StoreConfig
 from service.errors import ConfigError
 
 from .api_builders import Seeded, seeded
@@ -150,6 +151,35 @@ def test_the_store_holds_no_token_but_its_hash_and_when_it_was_used(api: Seeded)
     assert token.encode() not in stored
     assert token.startswith(listed.prefix)
     assert listed.last_used_at is not None
+
+
+def test_tokens_are_kept_in_each_kind_of_database(tmp_path: Path, store_config: StoreConfig) -> None:
+    with seeded(tmp_path, store_config=store_config) as api:
+        assert api.client().get("/v1/runs").status_code == 200
+        token = make_token(api)
+        assert api.client(token=token).get("/v1/runs").status_code == 200
+        assert api.client().get("/v1/runs").status_code == 401
+        with api.store.database.write() as db:
+            assert len(revoke_token(db, token[:11], time.time())) == 1
+            assert revoke_token(db, token[:11], time.time()) == []
+        assert api.client(token=token).get("/v1/runs").status_code == 401
+
+
+def test_every_documented_operation_needs_a_token_of_its_scope(api: Seeded) -> None:
+    paths = api.client().get("/openapi.json").json()["paths"]
+    tokens = {scope: make_token(api, scope) for scope in ("read", "write", "ingest")}
+    guarded = [
+        (method.upper(), path.format(run_id="0", incident_id="0"), operation["security"][0]["token"][0])
+        for path, item in paths.items()
+        for method, operation in item.items()
+        if path not in ("/healthz", "/readyz")
+    ]
+    assert len(guarded) >= 11
+    for method, path, needed in guarded:
+        assert api.client().request(method, path).status_code == 401
+        for scope, token in tokens.items():
+            if scope != needed:
+                assert api.client(token=token).request(method, path).status_code == 403
 
 
 def test_a_token_needs_a_scope_that_exists_and_a_name(api: Seeded) -> None:

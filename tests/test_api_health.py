@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from sqlalchemy import insert
+from sqlalchemy import insert, update
 from starlette.testclient import TestClient
 
 from service.api.app import make_app
 from service.api.settings import ApiConfig
 from service.api.workers import Reason
-from service.tables import rejected
+from service.database import StoreConfig
+from service.tables import health, rejected
 
 from .api_builders import Json, Seeded, seeded
 from .service_builders import an_incident
@@ -24,8 +25,8 @@ CONFIG = ApiConfig(worker_silent_after_s=15.0, behind_after_messages=1000)
 
 
 @pytest.fixture
-def api(tmp_path: Path) -> Iterator[Seeded]:
-    with seeded(tmp_path, CONFIG) as one:
+def api(tmp_path: Path, store_config: StoreConfig) -> Iterator[Seeded]:
+    with seeded(tmp_path, CONFIG, store_config=store_config) as one:
         yield one
 
 
@@ -111,7 +112,7 @@ def at_the_same_parts(api: Seeded, component: str, parts: list[str]) -> None:
     """Another worker speaks, at the time of the API's clock."""
     api.store.say_health(component, {"source": "kafka", "parts": parts})
     with api.store.database.write() as db:
-        db.exec_driver_sql("UPDATE health SET at = at + 16 WHERE component = ?", (component,))
+        db.execute(update(health).where(health.c.component == component).values(at=health.c.at + 16.0))
 
 
 def test_ranks_gone_silent_are_told_until_somebody_has_dealt_with_them(api: Seeded) -> None:
@@ -168,7 +169,7 @@ def test_a_bug_is_a_problem_that_tells_nothing_but_its_id(
     api: Seeded, caplog: pytest.LogCaptureFixture
 ) -> None:
     with api.store.database.write() as db:
-        db.exec_driver_sql("INSERT INTO health VALUES ('worker:x', 1e12, x'ff')")
+        db.execute(insert(health).values(component="worker:x", at=1e12, body=b"\xff"))
     answer = api.client().get("/readyz", headers={"X-Request-ID": "bug-1"})
     assert (answer.status_code, answer.headers["content-type"]) == (500, "application/problem+json")
     assert answer.headers["content-security-policy"]

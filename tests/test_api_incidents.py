@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from service.database import StoreConfig
+
 from .api_builders import Json, Seeded, seeded
 from .service_builders import an_incident
 
 
 @pytest.fixture
-def api(tmp_path: Path) -> Iterator[Seeded]:
-    with seeded(tmp_path) as one:
+def api(tmp_path: Path, store_config: StoreConfig) -> Iterator[Seeded]:
+    with seeded(tmp_path, store_config=store_config) as one:
         yield one
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from service.api.settings import ApiConfig
+from service.database import StoreConfig
 
 from .api_builders import Seeded, an_odd_incident, canonical, seeded
 from .service_builders import a_verdict, an_incident
@@ -27,8 +28,8 @@ HOSTILE = (
 
 
 @pytest.fixture
-def api(tmp_path: Path) -> Iterator[Seeded]:
-    with seeded(tmp_path) as one:
+def api(tmp_path: Path, store_config: StoreConfig) -> Iterator[Seeded]:
+    with seeded(tmp_path, store_config=store_config) as one:
         yield one
 
 
