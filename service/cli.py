@@ -1,4 +1,4 @@
-"""The command line: `firstfault replay`, `compare`, `worker`, `drill`, `demo`, `token`, `config`, `version`.
+"""The command line: the commands of `firstfault` and their arguments.
 
 Standard output is data, standard error is talk. Everything heavy is imported inside the command that
 needs it, so that a small file is judged in under a second.
@@ -15,6 +15,7 @@ import typer
 
 from .compare_cli import COMPARE_STATUSES, compare
 from .edge import Exit, outer_edge, say
+from .live_cli import serve, worker
 from .token_command import app as token_app
 
 EXIT_STATUSES = """Exit status: 1 if any run has a confirmed incident; else 2 if input was
@@ -99,38 +100,8 @@ def replay(
 app.command(epilog=COMPARE_STATUSES)(compare)
 
 
-@app.command()
-def worker(
-    *,
-    kafka: Annotated[
-        str | None,
-        typer.Option("--kafka", metavar="HOST:PORT", help="Broker to start from; several with commas."),
-    ] = None,
-    data: Annotated[
-        Path, typer.Option("--data", metavar="DIR", help="Where incidents and offsets are stored.")
-    ] = Path("firstfault-data"),
-    topic: Annotated[
-        str | None, typer.Option("--topic", metavar="NAME", help="Topic that holds the telemetry.")
-    ] = None,
-    config: ConfigFile = None,
-) -> None:
-    """Judge telemetry from Kafka for as long as it comes: one sentence per new or worse incident.
-
-    Incidents, offsets and checkpoints are kept in DIR; started again, it goes
-    on where it was. Verdicts also go to the topic firstfault.verdicts, what was
-    not understood to firstfault.dead-letter. Ends cleanly on SIGTERM and
-    Ctrl-C. Log lines (JSON) go to standard error.
-
-    Examples:
-
-      firstfault worker --kafka broker-1:9092,broker-2:9092
-
-      FIRSTFAULT_KAFKA=broker:9092 firstfault worker --config firstfault.toml
-    """
-    with outer_edge():
-        from .worker_command import run_worker
-
-        run_worker(kafka=kafka, data=data, topic=topic, config=config)
+app.command()(serve)
+app.command()(worker)
 
 
 @app.command()

@@ -27,6 +27,7 @@ from .errors import ConfigError
 from .history_config import HistoryConfig
 from .intake_config import IntakeConfig
 from .pipeline import PipelineConfig
+from .serve_config import ServeConfig
 from .store_config import StoreConfig
 
 ENVIRONMENT: Mapping[str, str] = {
@@ -100,6 +101,7 @@ class Settings:
     history: HistoryConfig = field(default_factory=HistoryConfig)
     spool: SpoolConfig = field(default_factory=SpoolConfig)
     intake: IntakeConfig = field(default_factory=IntakeConfig)
+    serve: ServeConfig = field(default_factory=ServeConfig)
 
 
 def load_settings(
@@ -123,6 +125,17 @@ def load_settings(
     settings = _build(Settings, tables, "")
     assert isinstance(settings, Settings)
     return settings
+
+
+def names_kafka(path: Path | None = None, *, environment: Mapping[str, str] | None = None) -> bool:
+    """Whether file or environment name a broker: the default address is nobody's choice.
+
+    Raises:
+        ConfigError: the file cannot be read or parsed.
+    """
+    given = os.environ if environment is None else environment
+    table = _read(path).get("kafka") if path is not None else None
+    return bool(given.get("FIRSTFAULT_KAFKA")) or (isinstance(table, Mapping) and "bootstrap" in table)
 
 
 def to_toml(settings: Settings) -> str:
@@ -245,7 +258,7 @@ def _table(name: str, owner: object) -> str:
 
 def _masked(name: str, value: object) -> object:
     is_secret = any(word in name for word in ("password", "secret", "token", "sasl_oauth"))
-    return MASK if value and is_secret else value
+    return MASK if value and is_secret and isinstance(value, str) else value
 
 
 def _toml(value: object) -> str:

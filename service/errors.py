@@ -7,6 +7,7 @@ ServiceError
 │   ├── StoreBusy       locked for too long, or its server is away: retriable
 │   ├── OwnershipLost   another worker has taken over what this one was writing
 │   └── SplitRun        another worker judges this run from other partitions
+├── AlreadyRunning another process holds the data folder, or the port is taken
 └── StageError     the demo broke down; names what ended and the last lines it wrote
 """
 
@@ -51,3 +52,7 @@ class SplitRun(StoreError):
 
 class StageError(ServiceError):
     """The demo cannot go on: names what ended and the last lines it wrote."""
+
+
+class AlreadyRunning(ServiceError):
+    """Another process holds the data folder, or the port is taken."""

@@ -94,10 +94,8 @@ _ANSWERS: dict[int, str] = {
 def operation() -> dict[str, Any]:
     """Names, request body and error answers of the operation."""
     lines = "A record or event a line, UTF-8."
-    problem = {
-        "model": IntakeProblemDocument,
-        "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/IntakeProblemDocument"}}},
-    }
+    # inline, and not as a model: FastAPI would list a second media type, which is never sent
+    problem = {"content": {PROBLEM_JSON: {"schema": IntakeProblemDocument.model_json_schema()}}}
     return {
         "summary": "Send telemetry",
         "operation_id": "post_telemetry",

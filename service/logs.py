@@ -12,7 +12,8 @@ import sys
 from datetime import UTC, datetime
 from typing import TextIO
 
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+"""What is no field of a line; ``color_message`` is the web server's sentence once more, for a terminal."""
 _MAX_VALUE = 2000
 """Characters of one field: a whole rejected line in a log helps nobody."""
 

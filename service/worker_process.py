@@ -14,6 +14,7 @@ from ingest.spool import Spool
 from ingest.spool_source import PART, SpoolSource
 
 from .config import Settings
+from .folder_lock import FolderLock
 from .history_writer import HistoryWriter
 from .pipeline import Pipeline
 from .store import Store
@@ -88,11 +89,12 @@ def work_on_spool(
     """Put a worker on the spool of the data folder, and run it until ``stop``.
 
     Raises:
+        AlreadyRunning: another worker reads this spool.
         StoreError: the store cannot be used.
-        IngestError: the spool cannot be used, or another worker reads it now.
+        IngestError: the spool cannot be used.
     """
-
     with ExitStack() as stack:
+        stack.callback(FolderLock(data_dir, "worker").release)
         store, history, make = _kept(settings, data_dir, stack)
         spool = Spool(data_dir, settings.spool)
         stack.callback(spool.close)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 import zstandard
+from fastapi import FastAPI
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -222,3 +223,21 @@ def test_a_stream_that_is_no_arrow_is_refused_with_the_reason() -> None:
     assert (reply.status_code, reply.json()["reasons"][0]["field"]) == (422, "message")
     body = arrow({"rank": [0], "iteration": [0]})
     assert post(client_of(ListSink()), body, ARROW).json()["reasons"][0]["field"] == "run"
+
+
+def test_the_operation_is_described_with_what_it_takes_and_what_it_answers() -> None:
+    app = client_of(ListSink()).app
+    assert isinstance(app, FastAPI)
+    described = app.openapi()["paths"]["/v1/telemetry"]["post"]
+    assert set(described["requestBody"]["content"]) == {NDJSON, JSON, ARROW}
+    assert set(described["responses"]) == {"202", "400", "408", "413", "415", "422", "503"}
+    for status, response in described["responses"].items():
+        kind = "application/json" if status == "202" else "application/problem+json"
+        assert list(response["content"]) == [kind]
+
+    import jsonschema
+
+    schema = described["requestBody"]["content"][JSON]["schema"]
+    jsonschema.validate(described["requestBody"]["content"][JSON]["example"], schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"run": "a", "rank": 0}, schema)
