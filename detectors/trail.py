@@ -27,16 +27,18 @@ ATTEMPT = "reference_attempt"
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """Odd multiplier: its product's upper half depends on all bits of a word."""
 
+Words32 = NDArray[np.uint32]
 
-@dataclass(frozen=True, slots=True, eq=False)
+
+@dataclass(slots=True, eq=False)
 class TrailRow:
-    """One checksum metric at one position."""
+    """One checksum metric at one position; never changed. Frozen ones take twice as long to make."""
 
     iteration: int
     microbatch: int
     metric: str
     ranks_R: Ranks
-    words_R: NDArray[np.uint32]
+    words_R: Words32
 
 
 @dataclass(slots=True)
@@ -58,11 +60,16 @@ class Trail:
         }
         if not sums:
             return
-        start = self._first_needed(sums, len(block)) if self.is_head_full else 0
-        used_T = np.logical_or.reduce([each.present_TR[start:].any(axis=1) for each in sums.values()])
-        for t in (start + np.flatnonzero(used_T)).tolist():
-            for row in _rows(block, sums, t):
-                self._keep(row)
+        columns = [_Column.of(metric, each) for metric, each in sums.items()]
+        used_T = np.logical_or.reduce([each.present_TR.any(axis=1) for each in sums.values()])
+        needed = self._first_needed(sums, len(block))
+        iterations, microbatches = block.iteration_T.tolist(), block.microbatch_T.tolist()
+        for t in np.flatnonzero(used_T).tolist():
+            if t >= needed or not self.is_head_full:  # what the tail would drop again is not built
+                for column in columns:
+                    if column.is_any[t]:
+                        ranks_R, words_R = column.at(t, block.ranks_R)
+                        self._keep(TrailRow(iterations[t], microbatches[t], column.metric, ranks_R, words_R))
 
     @property
     def first_iteration(self) -> int | None:
@@ -122,18 +129,34 @@ class Trail:
         return length - min(length, int(np.searchsorted(from_end_T, MAX_VALUES, side="right")) + 1)
 
 
-def _rows(block: IterationBlock, sums: dict[str, ChecksumBlock], t: int) -> Iterator[TrailRow]:
-    for metric, each in sums.items():
-        present_R: Flags = each.present_TR[t]
-        if present_R.any():
-            mixed_R = (each.high_TR[t, present_R] * _GOLDEN) ^ each.low_TR[t, present_R]
-            yield TrailRow(
-                iteration=int(block.iteration_T[t]),
-                microbatch=int(block.microbatch_T[t]),
-                metric=metric,
-                ranks_R=block.ranks_R[present_R],
-                words_R=((mixed_R * _GOLDEN) >> np.uint64(32)).astype(np.uint32),
-            )
+@dataclass(frozen=True, slots=True, eq=False)
+class _Column:
+    """One checksum of a block, 32 bits of each value, to which all of its 128 bits contribute."""
+
+    metric: str
+    words_TR: Words32
+    present_TR: Flags
+    is_any: list[bool]
+    is_all: list[bool]
+
+    @classmethod
+    def of(cls, metric: str, block: ChecksumBlock) -> _Column:
+        mixed_TR = (block.high_TR * _GOLDEN) ^ block.low_TR
+        any_T: Flags = block.present_TR.any(axis=1)
+        all_T: Flags = block.present_TR.all(axis=1)
+        return cls(
+            metric=metric,
+            words_TR=((mixed_TR * _GOLDEN) >> np.uint64(32)).astype(np.uint32),
+            present_TR=block.present_TR,
+            is_any=any_T.tolist(),
+            is_all=all_T.tolist(),
+        )
+
+    def at(self, t: int, ranks_R: Ranks) -> tuple[Ranks, Words32]:
+        """Who reported at a row, and what. Ranks are shared by rows; words are not, or one would keep all."""
+        if self.is_all[t]:
+            return ranks_R, self.words_TR[t].copy()
+        return ranks_R[self.present_TR[t]], self.words_TR[t, self.present_TR[t]]
 
 
 def _key(row: TrailRow) -> tuple[int, int, str]:
