@@ -2,10 +2,10 @@
 
 The relative difference d_t = (a_t - b_t) / mean(|a_t|, |b_t|) of two healthy runs is noise with a slow
 wander of its own, so nothing is compared without a null that was measured: the spread of window means over
-the early common stretch (after the warm-up, up to a third), or a tolerance that the caller has measured
-elsewhere. With neither, nothing is concluded.
+the early common stretch (after the warm-up, up to a third), in short logs the scatter of the ranks that
+report for themselves, or a tolerance that the caller has measured elsewhere. Without, nothing is concluded.
 
-Source: the spread of overlapping window means is the non-overlapping batch means estimator of Meketon and
+Source: the spread of window means that overlap is the overlapping batch means estimator of Meketon and
 Schmeiser, Overlapping Batch Means: Something for Nothing?, WSC 1984, with its degrees of freedom, 1.5 times
 those of windows that do not overlap. Axes: T common points, W windows.
 """
@@ -37,6 +37,8 @@ _CALIBRATION_SHARE = 1 / 3
 """Share of the rest that the null is learned from; what it holds cannot be accused."""
 _MIN_FREEDOM = 5.0
 """Degrees of freedom below which a spread says nothing: at 5 the threshold is already 10 sigma."""
+_MIN_RANKS = 3
+"""Ranks whose scatter says how far the mean over them is off: with two it may be small by chance."""
 _SPIKE_SIGMAS = 8.0
 """Distance from the running median at which a point is a spike: those of two runs come at other points."""
 _SPIKE_HALF_POINTS = 25
@@ -72,7 +74,7 @@ class WindowComparison:
     window_points: int = 0
     windows: int = 0
     null: str = ""
-    """``early stretch`` or ``given``."""
+    """``early stretch``, ``scatter of ranks`` or ``given``."""
     spread: float = math.nan
     """Standard deviation of window means in the null."""
     threshold: float = math.nan
@@ -100,9 +102,46 @@ def compare_windows(
                 _mean(block.numbers[metric], common.at_T[side]) for side, block in enumerate((first, second))
             )
             both_T = has_one_T & has_two_T
-            curves = (one_T[both_T], two_T[both_T])
-            compared.append(_compare(metric, floor, common.iteration_T[both_T], curves, tolerance))
+            pair = _Pair(
+                metric=metric,
+                floor=floor,
+                iteration_T=common.iteration_T[both_T],
+                curves=(one_T[both_T], two_T[both_T]),
+                variance_T=(
+                    _sampling_variance(first.numbers[metric], common.at_T[0])
+                    + _sampling_variance(second.numbers[metric], common.at_T[1])
+                )[both_T],
+            )
+            compared.append(_compare(pair, tolerance))
     return compared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Pair:
+    """One curve of both logs at their common points."""
+
+    metric: str
+    floor: float
+    iteration_T: Ints
+    curves: tuple[Floats, Floats]
+    variance_T: Floats
+    """Variance of the difference of the means, from how ranks scatter; NaN where too few report."""
+
+
+def _sampling_variance(block: NumberBlock, at_T: Ints) -> Floats:
+    """Variance of the mean over ranks at each point, by their scatter; NaN with fewer than three.
+
+    Equal values count once: ranks of one tensor-parallel group report one loss.
+    """
+    values_TR = np.where(block.present_TR[at_T], block.values_TR[at_T], np.nan)
+    sorted_TR = np.sort(values_TR, axis=1)
+    distinct_T = (np.diff(sorted_TR, axis=1) > 0).sum(axis=1) + 1
+    variance_T = np.full(len(at_T), np.nan)
+    usable_T = (distinct_T >= _MIN_RANKS) & np.isfinite(np.where(block.present_TR[at_T], values_TR, 0.0)).all(
+        axis=1
+    )
+    variance_T[usable_T] = np.nanvar(values_TR[usable_T], axis=1, ddof=1) / distinct_T[usable_T]
+    return variance_T
 
 
 def _mean(block: NumberBlock, at_T: Ints) -> tuple[Floats, Flags]:
@@ -117,13 +156,8 @@ def _mean(block: NumberBlock, at_T: Ints) -> tuple[Floats, Flags]:
     return np.where(np.isfinite(mean_T), mean_T, np.nan), count_T > 0
 
 
-def _compare(
-    metric: str,
-    floor: float,
-    iteration_T: Ints,
-    curves: tuple[Floats, Floats],
-    tolerance: float | None,
-) -> WindowComparison:
+def _compare(pair: _Pair, tolerance: float | None) -> WindowComparison:
+    iteration_T, curves = pair.iteration_T, pair.curves
     difference_T = _relative(*curves)
     spikes_T = _spikes(difference_T)
     difference_T = np.where(spikes_T, np.nan, difference_T)
@@ -132,7 +166,7 @@ def _compare(
     start = int(len(difference_T) * _SKIPPED_SHARE)
     edges = list(range(start, len(difference_T) - size + 1, size))
     blank = WindowComparison(
-        metric=metric,
+        metric=pair.metric,
         points=points,
         spikes=int(spikes_T.sum()),
         verdict="no_null",
@@ -146,7 +180,8 @@ def _compare(
             why = "it is not a number in one of the logs alone"
             return replace(blank, verdict="differs", why=why, first_from=first, first_to=last)
     means = [(at, mean) for at in edges if math.isfinite(mean := _nanmean(difference_T[at : at + size]))]
-    null = _given(tolerance) if tolerance is not None else _learned(difference_T[start:], size, floor, edges)
+    null = _given(tolerance) or _learned(difference_T[start:], size, pair.floor, edges)
+    null = null or _from_ranks(pair, size, edges)
     if null is None or not means:
         why = f"no calibrated null: {points} common points are too few to learn how such runs differ"
         return replace(blank, why=why)
@@ -195,8 +230,8 @@ class _Null:
     level_threshold: float
 
 
-def _given(tolerance: float) -> _Null:
-    return _Null("given", 0.0, math.nan, tolerance, tolerance)
+def _given(tolerance: float | None) -> _Null | None:
+    return None if tolerance is None else _Null("given", 0.0, math.nan, tolerance, tolerance)
 
 
 def _learned(difference_T: Floats, size: int, floor: float, edges: Sequence[int]) -> _Null | None:
@@ -222,6 +257,24 @@ def _learned(difference_T: Floats, size: int, floor: float, edges: Sequence[int]
         # a level of its own is what runs of one configuration do not have
         max(2 * least, sigmas * spread * math.sqrt(size / len(stretch))),
     )
+
+
+def _from_ranks(pair: _Pair, size: int, edges: Sequence[int]) -> _Null | None:
+    """The null that the scatter of ranks gives: batches are drawn anew at every iteration.
+
+    It bounds sampling noise alone; that healthy runs also wander is what the floor is for. None where fewer
+    than three ranks report for themselves at most points: a reduced value does not scatter.
+    """
+    middle_T = (np.abs(pair.curves[0]) + np.abs(pair.curves[1])) / 2
+    usable_T = np.isfinite(pair.variance_T) & (middle_T > 0)
+    if not edges or 2 * usable_T.sum() <= len(usable_T):
+        return None
+    from scipy.stats import norm
+
+    spread = math.sqrt(float(np.mean(pair.variance_T[usable_T] / middle_T[usable_T] ** 2)) / size)
+    least = pair.floor * (WINDOW_POINTS / size) ** _FLOOR_EXPONENT
+    threshold = max(least, float(norm.isf(FALSE_ALARM_RATE / 2 / len(edges))) * spread)
+    return _Null("scatter of ranks", 0.0, spread, threshold, math.inf)
 
 
 def _spikes(difference_T: Floats) -> Flags:

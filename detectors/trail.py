@@ -142,8 +142,8 @@ class _Column:
     @classmethod
     def of(cls, metric: str, block: ChecksumBlock) -> _Column:
         mixed_TR = (block.high_TR * _GOLDEN) ^ block.low_TR
-        any_T: Flags = block.present_TR.any(axis=1)
-        all_T: Flags = block.present_TR.all(axis=1)
+        any_T: Flags = np.asarray(block.present_TR.any(axis=1))
+        all_T: Flags = np.asarray(block.present_TR.all(axis=1))
         return cls(
             metric=metric,
             words_TR=((mixed_TR * _GOLDEN) >> np.uint64(32)).astype(np.uint32),

@@ -84,9 +84,9 @@ def test_times_and_what_has_no_contract_do_not_make_two_logs_differ(tmp_path: Pa
 
 def test_checksums_that_agreed_prove_a_job_deterministic_that_does_not_say_so(tmp_path: Path) -> None:
     first = write(tmp_path / "a.jsonl")
-    for start, outcome in ((PROVING_CHECKS - 1, Outcome.UNKNOWN), (PROVING_CHECKS, Outcome.DIFFERS)):
+    for start, basis in ((PROVING_CHECKS - 1, Basis.WINDOWS), (PROVING_CHECKS, Basis.BITS)):
         second = write(tmp_path / "b.jsonl", where(start, 1, param_checksum="ff"))
-        assert answered(first, second)[0].outcome is outcome
+        assert answered(first, second)[0].basis is basis
     assert answered(first, second, is_exact=True)[0].outcome is Outcome.DIFFERS
 
 
@@ -194,6 +194,22 @@ def test_without_a_null_nothing_is_concluded_and_with_a_given_one_it_is() -> Non
     assert window(first, second, 0.10).verdict == "same"
 
 
+def test_in_short_logs_the_scatter_of_the_ranks_is_the_null() -> None:
+    rng = np.random.default_rng(3)
+    one_TR, two_TR = (rng.normal(2.0, 0.05, (120, 8)) for _ in range(2))
+    found = window(block(loss=one_TR), block(loss=two_TR))
+    assert (found.verdict, found.null) == ("same", "scatter of ranks")
+    by_hand = np.sqrt((one_TR.var(axis=1, ddof=1) + two_TR.var(axis=1, ddof=1)) / 8).mean() / 2.0
+    assert found.spread == pytest.approx(by_hand / np.sqrt(20), rel=0.05)
+    two_TR[60:] *= 1.05
+    found = window(block(loss=one_TR), block(loss=two_TR))
+    assert found.verdict == "differs"
+    assert found.first_from is not None
+    assert 40 < found.first_from <= 72
+    one, two = (block(loss=each.mean(axis=1, keepdims=True).repeat(8, axis=1)) for each in (one_TR, two_TR))
+    assert window(one, two).verdict == "no_null"
+
+
 def test_a_curve_that_is_no_number_in_one_log_alone_differs_and_one_skip_does_not() -> None:
     first, second = curves(2000)
     second.numbers["loss"].values_TR[700] = np.nan
@@ -297,7 +313,11 @@ def test_inputs_that_cannot_be_compared_say_why(tmp_path: Path) -> None:
             1,
             "They differ: param_checksum of rank 2 is the first that is not the same, at iteration 30",
         ),
-        (where(0, 2, loss=3.0, param_checksum="ff"), 2, "Not to be told: no calibrated null"),
+        (
+            lambda row: row.clear() if row.get("rank") else row.update(param_checksum="ff"),
+            2,
+            "Not to be told: no calibrated null",
+        ),
     ],
 )
 def test_the_exit_status_is_the_answer(tmp_path: Path, edit: Edit | None, status: int, said: str) -> None:
