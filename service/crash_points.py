@@ -27,24 +27,42 @@ class CrashPoint(StrEnum):
     """Handed to the broker's client, not yet marked as sent."""
     BEFORE_CHECKPOINT = "before_checkpoint"
     IN_CHECKPOINT = "in_checkpoint"
+    """Everything is written, nothing is committed."""
     AFTER_CHECKPOINT = "after_checkpoint"
 
 
-def _armed() -> tuple[str, int]:
-    name, _, times = os.environ.get(VARIABLE, "").partition(":")
-    if name and name not in set(CrashPoint):
-        raise ValueError(f"{VARIABLE} must name one of {', '.join(CrashPoint)}, got {name!r}")
-    return name, int(times or 1)
+class _Armed:
+    """The place to die at, and how often it is still passed alive."""
+
+    place = ""
+    left = 0
 
 
-_name, _left = _armed()
+def arm(text: str) -> None:
+    """Die at a place, given as ``place`` or ``place:times``; empty for none.
+
+    >>> arm("nowhere")
+    Traceback (most recent call last):
+    ...
+    ValueError: FIRSTFAULT_CRASHPOINT must name one of after_claim, ..., got 'nowhere'
+
+    Raises:
+        ValueError: no such place, or ``times`` is no number from 1 on.
+    """
+    place, _, times = text.partition(":")
+    if place and place not in set(CrashPoint):
+        raise ValueError(f"{VARIABLE} must name one of {', '.join(CrashPoint)}, got {place!r}")
+    if times and not (times.isascii() and times.isdigit() and int(times) >= 1):
+        raise ValueError(f"{VARIABLE} must end in a number from 1 on, got {times!r}")
+    _Armed.place, _Armed.left = place, int(times or 1)
 
 
 def reach(point: CrashPoint) -> None:
     """Die here, if this is the place and it is time."""
-    global _left  # noqa: PLW0603  # one process, one countdown
-    if point != _name:
-        return
-    _left -= 1
-    if _left <= 0:
-        os.kill(os.getpid(), signal.SIGKILL)
+    if point == _Armed.place:
+        _Armed.left -= 1
+        if _Armed.left <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+arm(os.environ.get(VARIABLE, ""))

@@ -108,3 +108,31 @@ def produce_spread(address: str, topic: str, *, iterations: int, partitions: int
             stamp_ms = begin_ms + 10 * iteration
             producer.produce(topic, line(iteration, rank), partition=rank, timestamp=stamp_ms)
     assert producer.flush(30) == 0
+
+
+def produce_keyed(address: str, topic: str, lines: Sequence[bytes]) -> None:
+    """Send lines under the key of their run, as a trainer would, and wait for the acknowledgements."""
+    from kafka import KafkaProducer
+
+    producer = KafkaProducer(bootstrap_servers=[address], linger_ms=5)
+    for one in lines:
+        producer.send(topic, one, key=json.loads(one)["run"].encode())
+    producer.flush()
+    producer.close()
+
+
+def newest_by_key(address: str, topic: str) -> dict[str, bytes]:
+    """The newest value of each key of a topic with one partition."""
+    from kafka import KafkaConsumer, TopicPartition
+
+    consumer = KafkaConsumer(bootstrap_servers=[address], enable_auto_commit=False)
+    partition = TopicPartition(topic, 0)
+    consumer.assign([partition])
+    end = consumer.end_offsets([partition])[partition]
+    consumer.seek(partition, consumer.beginning_offsets([partition])[partition])
+    newest: dict[str, bytes] = {}
+    while consumer.position(partition) < end:
+        for messages in consumer.poll(500).values():
+            newest |= {message.key.decode(): message.value for message in messages}
+    consumer.close()
+    return newest

@@ -272,7 +272,8 @@ def test_only_runs_with_news_are_judged_again(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(Pipeline, "verdict", counting)
     # the first run ends before the second begins
-    work(tmp_path, batches_of(log_lines("a", iterations=50)) + batches_of(log_lines("b", iterations=50)))
+    batches = batches_of(log_lines("a", iterations=50)) + batches_of(log_lines("b", iterations=50))
+    work(tmp_path, batches, idle_polls=150, config=replace(EAGER, settle_after_s=1.0))
     assert max(at for at, name in enumerate(judged[:-2]) if name == "a") < judged.index("b")
     assert sorted(judged[-2:]) == ["a", "b"]  # once more, as if ended
 
