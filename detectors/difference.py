@@ -17,7 +17,7 @@ import numpy as np
 from firstfault.mesh import Layout
 
 from .cause_graph import phase_of
-from .evidence import Evidence
+from .evidence import JOINT, Evidence
 from .incident import MAX_LISTED_RANKS
 from .linear_evidence import FAULT
 from .linear_stream import Fault
@@ -155,6 +155,10 @@ def _explain(origin: Origin, evidence: Evidence) -> Origin:
         reason = f"{evidence.metric} is the same on {count} ranks that must read different data"
     elif is_vote_tie:
         reason = f"{evidence.metric}: one of {count} ranks that disagree, without a majority"
+    elif evidence.metric == JOINT:
+        together = evidence.detail.get("metrics")
+        names = ", ".join(map(str, together)) if isinstance(together, list) else "its metrics"
+        reason = f"{names} no longer go together here as they do on its peers"
     elif isinstance(shift := evidence.detail.get("relative_shift"), float):
         reason = f"{evidence.metric} is {shift:+.1%} off what its peers lead to expect"
     else:

@@ -137,6 +137,8 @@ class Evidence:
 
 
 MAX_LATER_RANKS = 1000
+JOINT = "joint"
+"""In the place of a metric: what shows only in several of them together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ Axes: N recent scores of one stream.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -68,13 +69,15 @@ def evidence_of(
     attempt: int,
     key: str,
     pattern: Pattern = Pattern.PEER_DRIFT,
+    more: Mapping[str, Json] | None = None,
 ) -> Evidence:
-    """The evidence for ``episode`` as far as it has come."""
+    """The evidence for ``episode`` as far as it has come; ``more`` joins its detail."""
     shown = ("kind", "shift_sigmas", "relative_shift", "sigma", "peers", "correlation")
     detail: dict[str, Json] = {name: episode[name] for name in shown}
     detail |= {
         name: episode[name] for name in ("judged_at", "held_sigmas", "equal_again_at") if name in episode
     }
+    detail |= more or {}
     return Evidence(
         detector=detector,
         key=key,

@@ -3,9 +3,9 @@
 Four one-sided cumulative sums run on the whitened, clipped scores of each stream: up and down, fast
 (tuned to shifts of one standard deviation) and slow (to less than half). One that passes its gate is
 *suspected*: the stream is no peer any more, and for the next points, as many as its shift needs to be told
-from nothing, its scores are averaged anew. If at least half of the shift is still there it is *confirmed*,
-else it *recovers*. A single score far beyond all that the group has seen is suspected at once. Where many
-ranks of a group moved together what they share has changed: their offsets are learned anew.
+from nothing, its scores are averaged anew. If at least two fifths of the shift are still there it is
+*confirmed*, else it *recovers*. A single score far beyond all that the group has seen is suspected at once.
+Where many ranks of a group moved together what they share has changed: their offsets are learned anew.
 
 Source: Page, Continuous Inspection Schemes, Biometrika 41 (1954), the tabular form; the gates are those of
 Siegmund, Sequential Analysis (1985), eq. 2.62, see `peer_gates`. We differ in that scores are whitened and

@@ -50,6 +50,8 @@ def gate_for(streams: int, reference: float, iterations: float) -> float:
 
 def gates_of(streams_T: Ints, reference: float, iterations: float) -> Floats:
     """The gate at each row, given how many streams there are by then."""
+    if len(streams_T) and streams_T[0] == streams_T[-1]:  # they only grow
+        return np.full(len(streams_T), gate_for(max(int(streams_T[0]), 1), reference, iterations))
     counts, at_T = np.unique(streams_T, return_inverse=True)
     gates = [gate_for(max(int(count), 1), reference, iterations) for count in counts]
     return np.asarray(np.array(gates, np.float64)[at_T])

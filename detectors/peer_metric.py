@@ -48,13 +48,16 @@ class PeerMetric:
         self.streams_CF: Floats = np.zeros((0, at.STREAM))
         self.ring_CN: Floats = np.zeros((0, on_rows.RING))
         self.groups: dict[int, Floats] = {}
+        self._cut: tuple[Ints, Ints, Sequence[int]] | None = None
 
     def meet(self, ranks_R: Ranks, class_R: Ints) -> Ints:
         """The column of each rank of a block; ranks not known yet get one. A new class is a new group."""
         if not np.array_equal(ranks_R, self.ranks_C):
             self._grow(np.union1d(self.ranks_C, ranks_R).astype(np.int32))
         column_R = np.searchsorted(self.ranks_C, ranks_R)
-        self.class_C[column_R] = class_R
+        if not np.array_equal(self.class_C[column_R], class_R):
+            self.class_C[column_R] = class_R
+            self._cut = None
         return column_R
 
     def first_reports(self, numbers: NumberBlock, column_R: Ints) -> Ints:
@@ -167,6 +170,7 @@ class PeerMetric:
         """Continue from what `snapshot` gave."""
         self.ranks_C = np.array(state["ranks"], np.int32)
         self.class_C = np.array(state["classes"], np.int64)
+        self._cut = None
         self.has_reported_C = np.array(state["has_reported"], np.bool_)
         self.is_reset_due = state["is_reset_due"]
         self.ints = np.array(state["ints"], np.int64)
@@ -181,6 +185,8 @@ class PeerMetric:
 
     def _resets(self, at_K: Ints, marked_T: Ints) -> Ints:
         """Whether a change came at each row with values, or since the row before it."""
+        if not self.is_reset_due and not marked_T.any():
+            return np.zeros(len(at_K), np.int64)
         counted_T = np.concatenate(([0], np.cumsum(marked_T > 0)))
         until_K = counted_T[at_K + 1]
         before_K = np.concatenate(([0], until_K[:-1])) if len(at_K) else until_K
@@ -193,9 +199,13 @@ class PeerMetric:
         return reset_K
 
     def _segments(self) -> tuple[Ints, Ints, Sequence[int]]:
-        order, start_S, _ = segments(self.class_C)
-        labels = self.class_C[order[start_S]].tolist() if len(order) else []
-        return order.astype(np.int64), np.append(start_S, len(order)).astype(np.int64), labels
+        if self._cut is None:
+            order, start_S, _ = segments(self.class_C)
+            labels = self.class_C[order[start_S]].tolist() if len(order) else []
+            self._cut = (
+                order.astype(np.int64), np.append(start_S, len(order)).astype(np.int64), labels
+            )  # fmt: skip
+        return self._cut
 
     def _group(self, label: int) -> Floats:
         return self.groups.setdefault(label, np.zeros(at.GROUP))
@@ -216,6 +226,7 @@ class PeerMetric:
         self.class_C = grown(self.class_C, NO_CLASS)
         self.has_reported_C = grown(self.has_reported_C, False)
         self.ranks_C = all_C
+        self._cut = None
 
 
 def logarithms(numbers: NumberBlock, at_K: Ints) -> Floats:

@@ -60,9 +60,9 @@ MARGIN = 2.0
 FRESH_POINTS = 1024.0
 """Points from which on that no longer shrinks, for older ones are forgotten (`peer_levels.FORGET`)."""
 HOLD_MOST = 256.0
-"""Most points over which a suspicion must repeat itself. It takes (5 / shift)² of them: half of the shift is
-2.5 sigma then."""
-KEPT_SHARE = 0.5
+"""Most points over which a suspicion must repeat itself. It takes (5 / shift)² of them: two fifths of the
+shift are 2 sigma then, and 3 sigma below it."""
+KEPT_SHARE = 0.4
 MATTERING_SHARE = 0.8
 """Share of the least shift that matters which must be left: a shift of just that size is confirmed."""
 GONE_SHARE = 0.25

@@ -12,7 +12,7 @@ from enum import StrEnum
 from firstfault.telemetry import Phase
 
 from .cause_graph import phase_of
-from .evidence import Evidence, Pattern
+from .evidence import JOINT, Evidence, Pattern
 
 
 class Family(StrEnum):
@@ -174,13 +174,14 @@ def _is_consequence(canary: Evidence, *, of: Evidence) -> bool:
 
 
 def _is_vaguer(drift: Evidence, other: Evidence) -> bool:
-    """Whether a shift among peers, whose onset is an estimate, stands beside values that must be equal."""
-    return (
-        drift.pattern is Pattern.PEER_DRIFT
-        and family(other) is Family.DIFFERENCE
-        and other.pattern is not Pattern.PEER_DRIFT
-        and _share_rank(drift, other)
-    )
+    """Whether a shift among peers, whose onset is an estimate, stands beside values that must be equal.
+
+    So does what shows in all metrics together beside what shows in one.
+    """
+    if drift.pattern is not Pattern.PEER_DRIFT or family(other) is not Family.DIFFERENCE:
+        return False
+    is_sharper = other.pattern is not Pattern.PEER_DRIFT or drift.metric == JOINT != other.metric
+    return is_sharper and _share_rank(drift, other)
 
 
 def _share_rank(one: Evidence, other: Evidence) -> bool:

@@ -14,6 +14,7 @@ from .checksum_vote import ChecksumVote
 from .curve_drift import CurveDrift, CurveDriftConfig
 from .evaluation import Evaluation, EvaluationConfig
 from .explosion import Explosion, ExplosionConfig
+from .joint import Joint, JointConfig
 from .linear_checksum import LinearChecksum
 from .loss_scale import LossScaleConfig
 from .nonfinite import Nonfinite
@@ -36,6 +37,7 @@ class DetectorsConfig:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     stall: StallConfig = field(default_factory=StallConfig)
     peer_outlier: PeerOutlierConfig = field(default_factory=PeerOutlierConfig)
+    joint: JointConfig = field(default_factory=JointConfig)
     slowdown: SlowdownConfig = field(default_factory=SlowdownConfig)
 
     def __post_init__(self) -> None:
@@ -62,5 +64,6 @@ def make_detectors(config: DetectorsConfig | None = None) -> list[Detector]:
         Evaluation(config.evaluation),
         Stall(config.stall),
         PeerOutlier(config.peer_outlier),
+        Joint(config.joint),
         Slowdown(config.slowdown),
     ]

@@ -49,7 +49,7 @@ def of_collective(case: Case) -> Judged:
 def of_data(case: Case) -> Judged:
     """Whether the ranks that are missing were reading data."""
     if _is_slow(case):
-        return (0.25, ["longer sequences, or data that is slower to load, take longer too"])
+        return (0.2, ["longer sequences, or data that is slower to load, take longer too"])
     if case.draft.root.metric == HEARTBEAT and case.names_ranks and case.origin.phase is Phase.DATA:
         return (0.45, ["it was reading data when the others began to wait"])
     return _NOTHING

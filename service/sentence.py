@@ -96,6 +96,9 @@ def incident_sentence(incident: Incident, verdict: Verdict) -> str:
     """Who, what, since when: ``Rank 3 (host n7) has a non-finite loss since iteration 700.``"""
     first = incident["first"]
     pattern, metric = str(incident["pattern"]), str(first.get("metric") or "")
+    if metric == "joint":
+        what = "no longer go together as those of the peers do"
+        return f"The metrics{_of_whom(incident, verdict)} {what} {since(first, is_curve=True)}."
     if pattern in _CURVE_WHAT:
         curve = clean(METRIC_WORDS.get(metric, metric) or "curve")
         what = _CURVE_WHAT[pattern] + (" and stays there" if _stayed(incident) else "")

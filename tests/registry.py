@@ -18,6 +18,7 @@ from detectors.checksum_vote import ChecksumVote
 from detectors.curve_drift import CurveDrift
 from detectors.evaluation import Evaluation
 from detectors.explosion import Explosion
+from detectors.joint import Joint
 from detectors.linear_checksum import LinearChecksum
 from detectors.nonfinite import Nonfinite
 from detectors.peer_outlier import PeerOutlier
@@ -33,6 +34,7 @@ from .curve_builders import make_scenario
 RANKS = 8
 BAD_RANK = 5
 DRIFT_ONSET = 600
+APART_FROM = 1300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +160,19 @@ def _falling_silent() -> IterationBlock:
     )
 
 
+def _together(*, healthy: bool) -> IterationBlock:
+    """Two norms that go together; on one rank no more from an iteration on, though each looks as ever."""
+    rng = np.random.default_rng(29)
+    whole_TR, own_TR = rng.normal(size=(2, 1600, RANKS))
+    if not healthy:
+        shared_TR = whole_TR.copy()
+        shared_TR[APART_FROM:, BAD_RANK] = rng.normal(size=1600 - APART_FROM)
+    part_TR = 0.95 * (whole_TR if healthy else shared_TR) + 0.31 * own_TR
+    return block(
+        {"local_grad_norm": np.exp(0.1 * whole_TR), "local_grad_norm/bucket0": np.exp(0.1 * part_TR)}
+    )
+
+
 def _timed(*, healthy: bool) -> IterationBlock:
     """Step times of eight ranks with checkpoints; from iteration 157 on one rank is 40 % slower."""
     time_TR = 0.5 * np.exp(np.random.default_rng(23).normal(0.0, 0.03, (400, RANKS)))
@@ -234,6 +249,13 @@ CASES: tuple[Case, ...] = (
         healthy=_job(),
         faulty=_job("local_grad_norm", 157, lambda norm_T: norm_T * 1.6),
         onset=157,
+        ranks=(BAD_RANK,),
+    ),
+    Case(
+        make=Joint,
+        healthy=_together(healthy=True),
+        faulty=_together(healthy=False),
+        onset=APART_FROM,
         ranks=(BAD_RANK,),
     ),
     Case(

@@ -25,7 +25,7 @@ from firstfault.wire import Defaults, interpret
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "sample_logs"
 MANIFEST: Sequence[Mapping[str, Any]] = tomllib.loads((FOLDER / "manifest.toml").read_text())["logs"]
-LABELS = {"healthy", "gradient_explosion", "nan", "silent_drift"}
+LABELS = {"healthy", "gradient_explosion", "nan", "silent_drift", "stall"}
 MAX_BYTES = 2_000_000
 NAMES = [entry["name"] for entry in MANIFEST]
 Row = list[Any]

@@ -27,6 +27,7 @@ class Faults:
     def __init__(self, plan: Plan, rank: int) -> None:
         self._plan = plan
         self._rank = rank
+        self._sent_before: torch.Tensor | None = None
 
     def lr_factor(self, iteration: int) -> float:
         """What the learning rate of the schedule is multiplied with."""
@@ -50,10 +51,19 @@ class Faults:
         is_scaled = self._is(FaultKind.SCALED_MATMUL) and self._plan.is_struck(iteration, self._rank)
         return value * self._plan.scenario.magnitude if is_scaled and site == "layer1.mlp" else value
 
+    def on_gradient(self, iteration: int, grad_P: torch.Tensor) -> torch.Tensor:
+        """The local gradient as the backward pass leaves it."""
+        is_scaled = self._is(FaultKind.SCALED_GRADIENT) and self._plan.is_struck(iteration, self._rank)
+        return grad_P * self._plan.scenario.magnitude if is_scaled else grad_P
+
     def on_contribution(self, iteration: int, grad_P: torch.Tensor) -> torch.Tensor:
         """The local gradient as it enters the reduction."""
-        is_lost = self._is(FaultKind.DROPPED_GRADIENT) and self._plan.is_struck(iteration, self._rank)
-        return torch.zeros_like(grad_P) if is_lost else grad_P
+        before_P, self._sent_before = self._sent_before, grad_P
+        if not self._plan.is_struck(iteration, self._rank):
+            return grad_P
+        if self._is(FaultKind.STALE_GRADIENT) and before_P is not None:
+            return before_P
+        return torch.zeros_like(grad_P) if self._is(FaultKind.DROPPED_GRADIENT) else grad_P
 
     def on_result(self, iteration: int, reduced_P: torch.Tensor) -> torch.Tensor:
         """The reduced gradient as this rank gets it."""

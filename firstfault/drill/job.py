@@ -144,10 +144,18 @@ class _Clock:
     def tick(self, iteration: int, attempt: int) -> list[tuple[float, float]]:
         """(time, step_time_s) of each rank; the iteration lasts as long as its slowest rank."""
         rng = random.Random(f"{self._plan.seed}/{attempt}/{iteration}")
-        steps = [_PACE_S * rng.lognormvariate(0.0, 0.03) for _ in range(self._plan.ranks)]
+        steps = [
+            _PACE_S * rng.lognormvariate(0.0, 0.03) * self._slowness(iteration, rank)
+            for rank in range(self._plan.ranks)
+        ]
         times = [(round(self.now_s + step, 3), round(step, 4)) for step in steps]
         self.now_s += max(steps)
         return times
+
+    def _slowness(self, iteration: int, rank: int) -> float:
+        """By how much longer a rank takes than it would; a faulty one does not wait for the others' clock."""
+        is_slow = self._plan.fault is FaultKind.SLOW_RANK and self._plan.is_struck(iteration, rank)
+        return self._plan.scenario.magnitude if is_slow else 1.0
 
 
 _FIRST_IN_A_LINE = ("loss", "local_grad_norm", "grad_norm", "lr")
@@ -181,12 +189,17 @@ def _run_start(plan: Plan, attempt: int, first: int) -> dict[str, object]:
         "norm_convention": "L2, unscaled, before clipping",
         "clip_norm": training.clip_norm,
         "cadence": {
-            "param_checksum": cadence.param_checksum,
-            "optim_checksum": cadence.optim_checksum,
-            "canary_checksum": cadence.canary,
-            "canary_loss": cadence.canary,
-            "repeat_checksum/canary": cadence.canary,
-            **(dict.fromkeys(_SKETCHES, cadence.grad_sketch) if cadence.grad_sketch else {}),
+            name: every
+            for name, every in {
+                "param_checksum": cadence.param_checksum,
+                "optim_checksum": cadence.optim_checksum,
+                "canary_checksum": cadence.canary,
+                "canary_loss": cadence.canary,
+                "repeat_checksum/canary": cadence.canary,
+                **dict.fromkeys(_SKETCHES, cadence.grad_sketch),
+                "local_grad_norm/bucket0": cadence.bucket_norm,
+            }.items()
+            if every
         },
         "deterministic": True,
         "software": f"torch {torch.__version__.partition('+')[0]}",

@@ -20,7 +20,7 @@ from .faults import Faults
 from .model import FlatModel, ModelConfig
 from .scenarios import Plan
 from .sketch import gradient_sketch
-from .training import Training
+from .training import Cadence, Training
 
 Metrics = dict[str, Value]
 
@@ -87,13 +87,14 @@ class Replica:
     def compute(self, iteration: int) -> tuple[torch.Tensor, Metrics]:
         """Data, forward and backward: the scaled local gradient (P) and what was seen on the way."""
         metrics: Metrics = {}
-        if iteration % self.plan.scenario.cadence.canary == 0:
+        if Cadence.is_due(self.plan.scenario.cadence.canary, iteration):
             metrics |= self._canary(iteration)
         batch = self.corpus.batch(iteration, self.rank, self.config.samples, self.config.length)
         batch = self.faults.on_batch(iteration, batch)
         loss, grad_P = self._gradient(iteration, batch, 1.0 if self.scale is None else self.scale.value)
         if self.scale is not None:
             grad_P = grad_P.half().float()  # what does not fit into half precision becomes infinite
+        grad_P = self.faults.on_gradient(iteration, grad_P)
         norm = _norm(grad_P) / (1.0 if self.scale is None else self.scale.value)
         metrics |= {
             "loss": _digits(loss, 7),
@@ -105,7 +106,10 @@ class Replica:
             "tokens": self.config.samples * self.config.length,
         }
         metrics |= self._sketch(iteration, "grad_sketch_in", grad_P)
-        return self.faults.on_contribution(iteration, grad_P), metrics
+        grad_P = self.faults.on_contribution(iteration, grad_P)
+        if Cadence.is_due(self.plan.scenario.cadence.bucket_norm, iteration):
+            metrics["local_grad_norm/bucket0"] = _digits(_norm(grad_P[: len(grad_P) // 2]), 7)
+        return grad_P, metrics
 
     def update(self, iteration: int, reduced_P: torch.Tensor) -> Metrics:
         """Clip the reduced gradient, step the optimizer, look at the state: what was seen."""
@@ -162,16 +166,15 @@ class Replica:
     def _state(self, iteration: int) -> Metrics:
         cadence = self.plan.scenario.cadence
         metrics: Metrics = {"nonfinite_param": _nonfinite(self.model.flat)}
-        if iteration % cadence.param_checksum == 0:
+        if Cadence.is_due(cadence.param_checksum, iteration):
             metrics["param_checksum"] = tensor_checksum(self.model.flat)
         state = self.optimizer.state.get(self.model.flat)
-        if state and iteration % cadence.optim_checksum == 0:
+        if state and Cadence.is_due(cadence.optim_checksum, iteration):
             metrics["optim_checksum"] = tensor_checksum(torch.cat([state["exp_avg"], state["exp_avg_sq"]]))
         return metrics
 
     def _sketch(self, iteration: int, name: str, grad_P: torch.Tensor) -> Metrics:
-        cadence = self.plan.scenario.cadence.grad_sketch
-        if not cadence or iteration % cadence:
+        if not Cadence.is_due(self.plan.scenario.cadence.grad_sketch, iteration):
             return {}
         return {name: _digits(gradient_sketch(grad_P), 9)}
 

@@ -39,6 +39,12 @@ class FaultKind(StrEnum):
     """One exponent bit of one rank's copy of the reduced gradient flips."""
     DROPPED_GRADIENT = "dropped_gradient"
     """What one rank computed does not enter the reduction, for some iterations."""
+    SCALED_GRADIENT = "scaled_gradient"
+    """One rank's gradient is a few percent too large, from one iteration on."""
+    STALE_GRADIENT = "stale_gradient"
+    """One rank sends the gradient of the iteration before, from one iteration on: it is read too early."""
+    SLOW_RANK = "slow_rank"
+    """One rank takes longer for its steps, from one iteration on."""
     CRASH = "crash"
     """The job dies and is launched again from its last checkpoint."""
 
@@ -166,6 +172,7 @@ def _strike(scenario: Scenario, iterations: int, rng: random.Random) -> int | No
 _UNBOUNDED = Training(clip_norm=None, is_normalised=False, weight_decay=0.0)
 _UNBOUNDED_FROM_START = replace(_UNBOUNDED, warmup_iterations=20, final_lr_share=1.0)
 _SKETCHED = Cadence(param_checksum=20, optim_checksum=20, canary=50, grad_sketch=1)
+_CURVES_ALONE = Cadence(param_checksum=0, optim_checksum=0, canary=0)
 _ALL = (
     Scenario(
         name="healthy",
@@ -312,6 +319,43 @@ _ALL = (
         phase="reduce_out",
         lasts_iterations=60,
         cadence=_SKETCHED,
+    ),
+    Scenario(
+        name="drift_gradient",
+        summary="one rank's gradient is 8 % too large, and no checksum and no canary is reported",
+        label="silent_drift",
+        seed=151,
+        iterations=800,
+        fault=FaultKind.SCALED_GRADIENT,
+        is_of_one_rank=True,
+        phase="reduce_in",
+        strikes_between=(0.45, 0.6),
+        magnitude=1.08,
+        cadence=_CURVES_ALONE,
+    ),
+    Scenario(
+        name="drift_stale",
+        summary="one rank sends the gradient of the iteration before: each of its curves looks as ever",
+        label="silent_drift",
+        seed=163,
+        iterations=1600,
+        fault=FaultKind.STALE_GRADIENT,
+        is_of_one_rank=True,
+        phase="reduce_in",
+        strikes_between=(0.75, 0.8),
+        cadence=replace(_CURVES_ALONE, bucket_norm=1),
+    ),
+    Scenario(
+        name="slow_rank",
+        summary="one rank takes 1.4 times as long for its steps",
+        label="stall",
+        seed=173,
+        iterations=600,
+        fault=FaultKind.SLOW_RANK,
+        is_of_one_rank=True,
+        phase="state",
+        strikes_between=(0.3, 0.5),
+        magnitude=1.4,
     ),
 )
 SCENARIOS: Mapping[str, Scenario] = {scenario.name: scenario for scenario in _ALL}

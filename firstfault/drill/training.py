@@ -35,6 +35,14 @@ class Cadence:
     param_checksum: int = 1
     optim_checksum: int = 10
     canary: int = 25
+    """Of these three 0 leaves the value out: a job that looks at its curves alone."""
     checkpoint: int = 100
     grad_sketch: int = 0
     """Linear checksums of the gradient before and behind its reduction; 0 leaves them out."""
+    bucket_norm: int = 0
+    """Norm of the first half of the local gradient, as it enters the reduction; 0 leaves it out."""
+
+    @staticmethod
+    def is_due(every: int, iteration: int) -> bool:
+        """Whether a value that is reported ``every`` so many iterations is reported now."""
+        return every > 0 and iteration % every == 0

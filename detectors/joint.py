@@ -1,0 +1,316 @@
+"""Joint: a rank whose metrics no longer go together as they do on its peers, though each looks as ever.
+
+Axes: T positions, R ranks of a block, M metrics, N vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from firstfault.telemetry import Kind, MetricContract, Phase
+from ingest.blocks import Flags, Floats, Ints, IterationBlock, NumberBlock, Ranks
+from ingest.bounds import check_bounds
+
+from . import joint_fold
+from . import peer_rows as on_rows
+from . import peer_tests as on_tests
+from .base import State
+from .curve import Marks
+from .evidence import JOINT, Check, CheckState, Finding
+from .groups import fingerprint, peer_classes
+from .joint_fit import fit
+from .peer_episode import Episode, evidence_of, go_on, open_episode
+from .peer_gates import gates_of
+from .peer_metric import PeerMetric, Report
+from .peer_outlier import MAX_EPISODES, PeerOutlierConfig, is_noise, resets_of
+
+MAX_METRICS = 8
+"""Metrics that are looked at together, the first ones by name: the robust fit wants few."""
+VECTORS = 512
+VECTORS_OF_ROW = 8
+"""Vectors of scores that the fit is made of, and how many of them one position may give: so that they
+come from 64 positions at least, and a job of ten thousand ranks holds no more of them than one of eight."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JointConfig:
+    """When the metrics of a rank are suspected of no longer going together."""
+
+    fit_after: int = 1024
+    """Positions at which two metrics must have been scored before the fit is made. It loads scikit-learn,
+    which takes a second: short runs are judged without."""
+    iterations_per_alarm: float = 1_000_000.0
+    """Healthy iterations to one false suspicion, all ranks together: ten times as many as for a single
+    metric, since a person cannot see it in any one curve."""
+    hold_points: int = 96
+    """Least points on which a suspicion must repeat itself before it is confirmed."""
+    least_shift: float = 0.1
+    """Rise of the cube root of the mean squared distance that counts: it is about 0.9 in health, and 1.5
+    where two metrics that went together at a correlation of 0.9 go apart."""
+
+    def __post_init__(self) -> None:
+        check_bounds(self, _BOUNDS)
+
+    def knobs(self) -> Floats:
+        """The thresholds as the fold of peers takes them: only a greater distance is a fault."""
+        knobs = np.zeros(on_tests.KNOBS)
+        knobs[on_tests.STEP_SCORE] = np.inf
+        knobs[on_tests.LEAST_SHIFT] = self.least_shift
+        knobs[on_tests.IS_UPWARD] = 1.0
+        knobs[on_tests.FEW_FACTOR] = 1.25  # as `PeerOutlierConfig.few_peers_factor`
+        knobs[on_tests.HOLD_LEAST] = self.hold_points
+        return knobs
+
+
+_BOUNDS = {
+    "fit_after": (64, 1_000_000),
+    "iterations_per_alarm": (100.0, 1e12),
+    "hold_points": (4, 10_000),
+    "least_shift": (0.001, 10.0),
+}
+
+
+@dataclass(slots=True)
+class _Learned:
+    """What the fit gave: the metrics that count, the precision of their scores, their averages per rank."""
+
+    metrics: list[str] = field(default_factory=list)
+    precision_MM: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    ranks_C: Ranks = field(default_factory=lambda: np.empty(0, np.int32))
+    centre_CM: Floats = field(default_factory=lambda: np.empty((0, 0)))
+
+    def centres(self, ranks_R: Ranks) -> Floats:
+        """The averages of the scores of ``ranks_R``, R × M; 0 for a rank that is new."""
+        centre_RM = np.zeros((len(ranks_R), len(self.metrics)))
+        at_C = np.searchsorted(ranks_R, self.ranks_C)
+        centre_RM[at_C] = self.centre_CM
+        return centre_RM
+
+
+class Joint:
+    """Compares the distances of ranks, each from what scores of all of them were seen to go together.
+
+    The scores are those of `peer_fold`. Distances are compared among peers again, since what goes
+    together changes over a run, but for all ranks alike.
+    """
+
+    name: ClassVar[str] = "joint"
+
+    def __init__(self, config: JointConfig | None = None) -> None:
+        self.config = config or JointConfig()
+        self._begin_anew()
+        self._marks = Marks()
+        self._layout_mark = ""
+        self._epoch = 0
+        self._has_begun = False
+
+    def _begin_anew(self) -> None:
+        self._metrics: dict[str, PeerMetric] = {}
+        self._chosen: list[str] = []
+        self._vectors: list[Floats] = []
+        self._positions = 0
+        self._learned: _Learned | None = None
+        self._distance = PeerMetric(self.config.knobs())
+        self._episodes: dict[int, Episode] = {}
+
+    def update(self, block: IterationBlock) -> list[Finding]:
+        """Score every metric of the block, then every rank by all of them."""
+        if not len(block):
+            return []
+        mark = fingerprint(block.layout)
+        if mark != self._layout_mark:
+            self._epoch += int(self._has_begun)
+            self._layout_mark = mark
+            self._begin_anew()
+        self._has_begun = True
+        marked_T = resets_of(block, self._marks)
+        scores = dict(self._scores(block, marked_T))
+        start = self._learn(scores, len(block)) if self._learned is None else 0
+        if self._learned is None or len(self._learned.metrics) < 2 or start >= len(block):
+            self._distance.miss(marked_T)
+            return []
+        return self._judge(block, scores, start, marked_T)
+
+    def finish(self) -> list[Finding]:
+        """Nothing more: a suspicion stays one, since it had too few points to repeat itself."""
+        return []
+
+    def check(self) -> Check:
+        """Whether it is known what goes together, and ranks were compared by it."""
+        metrics = tuple(self._learned.metrics if self._learned else sorted(self._metrics))
+        if self._distance.has_judged:
+            return Check(name=self.name, state=CheckState.RAN, metrics=metrics)
+        if len(self._metrics) < 2:
+            why = "fewer than two metrics of single ranks were reported"
+        elif self._learned is not None and len(self._learned.metrics) < 2:
+            why = "the metrics of a rank are all the same number"
+        elif self._learned is not None:
+            why = "no three peers reported all metrics for long enough"
+        else:
+            why = f"what goes together is learned from {self.config.fit_after} iterations with two metrics"
+        return Check(name=self.name, state=CheckState.NOT_RUN, why=why, metrics=metrics)
+
+    def snapshot(self) -> State:
+        """The whole state as plain data."""
+        learned = self._learned
+        return {
+            "metrics": {name: metric.snapshot() for name, metric in self._metrics.items()},
+            "chosen": list(self._chosen),
+            "vectors": [vector_NM.copy() for vector_NM in self._vectors],
+            "positions": self._positions,
+            "learned": None
+            if learned is None
+            else {
+                "metrics": list(learned.metrics),
+                "precision": learned.precision_MM.copy(),
+                "ranks": learned.ranks_C.copy(),
+                "centres": learned.centre_CM.copy(),
+            },
+            "distance": self._distance.snapshot(),
+            "episodes": {str(rank): dict(episode) for rank, episode in self._episodes.items()},
+            "marks": self._marks.snapshot(),
+            "layout_mark": self._layout_mark,
+            "epoch": self._epoch,
+            "has_begun": self._has_begun,
+        }
+
+    def restore(self, state: State) -> None:
+        """Continue from what `snapshot` gave."""
+        self._metrics = {}
+        for name, kept in state["metrics"].items():
+            self._metrics[name] = PeerMetric(PeerOutlierConfig().knobs())
+            self._metrics[name].restore(kept)
+        self._chosen = list(state["chosen"])
+        self._vectors = [np.array(vector_NM) for vector_NM in state["vectors"]]
+        self._positions = state["positions"]
+        learned = state["learned"]
+        self._learned = learned and _Learned(
+            list(learned["metrics"]),
+            np.array(learned["precision"]),
+            np.array(learned["ranks"], np.int32),
+            np.array(learned["centres"]),
+        )
+        self._distance.restore(state["distance"])
+        self._episodes = {int(rank): dict(episode) for rank, episode in state["episodes"].items()}
+        self._marks.restore(state["marks"])
+        self._layout_mark, self._epoch = state["layout_mark"], state["epoch"]
+        self._has_begun = state["has_begun"]
+
+    def _scores(self, block: IterationBlock, marked_T: Ints) -> Iterator[tuple[str, Floats]]:
+        """The scores of each metric over the block, T × R; NaN where there is none."""
+        never = np.full(len(block), np.inf)  # the sums of single metrics alarm in peer outlier
+        for name in sorted(self._metrics.keys() - block.numbers.keys()):
+            self._metrics[name].miss(marked_T)
+        for name, numbers in sorted(block.numbers.items()):
+            contract = block.contracts.of(name)
+            if not is_noise(contract) or (self._chosen and name not in self._chosen):
+                continue
+            metric = self._metrics.setdefault(name, PeerMetric(PeerOutlierConfig().knobs()))
+            class_R = peer_classes(contract, block.ranks_R, block.layout)
+            column_R = metric.meet(block.ranks_R, class_R)
+            metric.first_reports(numbers, column_R)
+            at_K, score_KC = metric.fold(block, numbers, column_R, gates=(never, never), marked_T=marked_T)
+            score_TR = np.full((len(block), len(block.ranks_R)), np.nan)
+            if len(at_K):
+                score_TR[at_K] = score_KC[:, column_R]
+            yield name, score_TR
+
+    def _learn(self, scores: dict[str, Floats], positions: int) -> int:
+        """Gather vectors of scores until there are enough, then fit: the first position to judge."""
+        if not scores:
+            return positions
+        has_score_T: dict[str, Flags] = {
+            name: np.asarray((~np.isnan(score_TR)).any(axis=1)) for name, score_TR in scores.items()
+        }
+        count_T = np.array([has_T.astype(np.int64) for has_T in has_score_T.values()]).sum(axis=0)
+        for t in np.flatnonzero(count_T >= 2).tolist():
+            if not self._chosen:
+                self._chosen = [name for name in sorted(scores) if has_score_T[name][t]][:MAX_METRICS]
+            self._positions += 1
+            if all(name in scores for name in self._chosen) and len(self._vectors) < VECTORS:
+                vector_RM = np.stack([scores[name][t] for name in self._chosen], axis=1)
+                whole_NM = vector_RM[~np.isnan(vector_RM).any(axis=1)][:VECTORS_OF_ROW]
+                self._vectors.extend(whole_NM[: VECTORS - len(self._vectors)])
+            if self._positions >= self.config.fit_after and len(self._vectors) >= VECTORS:
+                kept, precision_MM = fit(np.array(self._vectors))
+                self._learned = _Learned([self._chosen[m] for m in kept], precision_MM)
+                self._learned.centre_CM = np.zeros((0, len(kept)))
+                self._vectors = []
+                return int(t) + 1
+        return positions
+
+    def _judge(
+        self, block: IterationBlock, scores: dict[str, Floats], start: int, marked_T: Ints
+    ) -> list[Finding]:
+        """Compare the distances of the ranks from position ``start`` on."""
+        learned = self._learned
+        assert learned is not None
+        none_TR = np.full((len(block), len(block.ranks_R)), np.nan)
+        score_TRM = np.stack([scores.get(name, none_TR) for name in learned.metrics], axis=2)
+        score_TRM[:start] = np.nan
+        far_TR = self._distances(learned, block.ranks_R, np.ascontiguousarray(score_TRM))
+        numbers = NumberBlock(far_TR, ~np.isnan(far_TR))
+        contract = self._contract(block)
+        column_R = self._distance.meet(block.ranks_R, self._classes(block))
+        counts_T = self._distance.counts(numbers, column_R)
+        iterations = self.config.iterations_per_alarm
+        findings: list[Finding] = []
+        self._distance.fold(
+            block,
+            numbers,
+            column_R,
+            gates=(
+                gates_of(counts_T, on_tests.FAST, iterations),
+                gates_of(counts_T, on_tests.SLOW, iterations),
+            ),
+            marked_T=marked_T,
+            on_report=lambda report: findings.extend(self._of_rank(contract, block.attempt, report)),
+        )
+        return findings
+
+    def _distances(self, learned: _Learned, ranks_R: Ranks, score_TRM: Floats) -> Floats:
+        """The distances as `PeerMetric` takes them, by their logarithm: a cube root is nearly normal."""
+        T, R, M = score_TRM.shape
+        centre_V = learned.centres(ranks_R).reshape(-1)
+        ints, given_N = np.array([0, R, M], np.int64), np.zeros(T * R)
+        joint_fold.FOLD.run(
+            (score_TRM.reshape(-1),), (ints, centre_V, learned.precision_MM.reshape(-1), np.zeros(M), given_N)
+        )
+        learned.ranks_C, learned.centre_CM = ranks_R.copy(), centre_V.reshape(R, M)
+        given_TR = given_N.reshape(T, R)
+        return np.where(given_TR < 0, np.nan, np.exp(np.cbrt(np.maximum(given_TR, 0.0) / M)))
+
+    def _classes(self, block: IterationBlock) -> Ints:
+        """Peers in all metrics: the groups of the first, which are those of a norm or finer."""
+        assert self._learned is not None
+        finest = [
+            peer_classes(block.contracts.of(name), block.ranks_R, block.layout)
+            for name in self._learned.metrics
+        ]
+        return max(finest, key=lambda class_R: len(np.unique(class_R)))
+
+    def _contract(self, block: IterationBlock) -> MetricContract:
+        """Stands for all metrics: taken where the last of them is."""
+        assert self._learned is not None
+        phases = [block.contracts.of(name).phase for name in self._learned.metrics]
+        return MetricContract(
+            name=JOINT, kind=Kind.CURVE, phase=max(phases, default=Phase.REDUCE_IN), is_built_in=False
+        )
+
+    def _of_rank(self, contract: MetricContract, attempt: int, report: Report) -> list[Finding]:
+        if report.code == on_rows.MOVED_TOGETHER:
+            return []  # of all of them: another data mix has other correlations
+        if report.code == on_rows.SUSPECTED:
+            before = self._episodes.get(report.rank)
+            ordinal = 0 if before is None else before["ordinal"] + 1
+            self._episodes[report.rank] = open_episode(report, self._distance, min(ordinal, MAX_EPISODES - 1))
+        episode = self._episodes[report.rank]
+        go_on(report, self._distance, episode)
+        assert self._learned is not None
+        shown: dict[str, Any] = {"metrics": list(self._learned.metrics)}
+        key = f"{JOINT}:{self._epoch}:{report.rank}:{episode['ordinal']}"
+        return [evidence_of(episode, contract, detector=self.name, attempt=attempt, key=key, more=shown)]
