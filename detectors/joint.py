@@ -30,6 +30,9 @@ from .peer_outlier import MAX_EPISODES, PeerOutlierConfig, is_noise, resets_of
 
 MAX_METRICS = 8
 """Metrics that are looked at together, the first ones by name: the robust fit wants few."""
+UNSURE = 8
+"""Points before the onset that may be bad too: scores that have nothing to do with each other look as if they
+had at every other point."""
 VECTORS = 512
 VECTORS_OF_ROW = 8
 """Vectors of scores that the fit is made of, and how many of them one position may give: so that they
@@ -307,7 +310,8 @@ class Joint:
         if report.code == on_rows.SUSPECTED:
             before = self._episodes.get(report.rank)
             ordinal = 0 if before is None else before["ordinal"] + 1
-            self._episodes[report.rank] = open_episode(report, self._distance, min(ordinal, MAX_EPISODES - 1))
+            ordinal = min(ordinal, MAX_EPISODES - 1)
+            self._episodes[report.rank] = open_episode(report, self._distance, ordinal, unsure=UNSURE)
         episode = self._episodes[report.rank]
         go_on(report, self._distance, episode)
         assert self._learned is not None

@@ -33,8 +33,11 @@ _SPARE = 8
 """Scores before a shift that the ring must still hold for a change point to be sought in it."""
 
 
-def open_episode(report: Report, metric: PeerMetric, ordinal: int) -> Episode:
-    """The episode that begins with a suspicion: its onset is found now, while the ring holds it."""
+def open_episode(report: Report, metric: PeerMetric, ordinal: int, *, unsure: int = 0) -> Episode:
+    """The episode that begins with a suspicion: its onset is found now, while the ring holds it.
+
+    ``unsure`` points before what looks like the first bad one may be bad too.
+    """
     stream, group = metric.stream(report.rank), metric.group(report.rank)
     sign, shift = float(stream[at.SIGN]), float(stream[at.SHIFT])
     is_step = stream[at.ALARM_KIND] == on_tests.STEP
@@ -57,7 +60,7 @@ def open_episode(report: Report, metric: PeerMetric, ordinal: int) -> Episode:
         "statistic": float(stream[at.ALARM_SCORE]),
         "threshold": float(stream[at.ALARM_GATE]),
         "ranks": metric.members(report.rank).tolist() if peers == 1 else [report.rank],
-        **_onset(report, metric),
+        **_onset(report, metric, unsure),
     }
 
 
@@ -118,7 +121,7 @@ def _sigma(stream: Any, group: Any) -> float:
     return math.sqrt(float(group[at.VARIANCE]) * float(stream[at.FACTOR]))
 
 
-def _onset(report: Report, metric: PeerMetric) -> Episode:
+def _onset(report: Report, metric: PeerMetric, unsure: int) -> Episode:
     """iteration, first_bad and last_clean of the shift that was just suspected."""
     stream = metric.stream(report.rank)
     scores_N, iteration_N = metric.recent(report.rank)
@@ -132,7 +135,9 @@ def _onset(report: Report, metric: PeerMetric) -> Episode:
     signed_N = np.ascontiguousarray(np.clip(scores_N * stream[at.SIGN], -2 * at.CLIP, 2 * at.CLIP))
     found = find_onset(signed_N, use_log=False, refine=False, shapes=("step",))
     placed = found.in_iterations(iteration_N)
-    if placed["last_clean"] is None and older["last_clean"] is not None:
+    if found.last_clean >= unsure:
+        placed["last_clean"] = int(iteration_N[found.last_clean - unsure])
+    elif older["last_clean"] is not None:
         # The ring holds no score that is clean for sure; what the sum says reaches further back.
         placed["last_clean"] = min(int(iteration_N[0]) - 1, older["last_clean"])
     return {name: placed[name] for name in ("iteration", "first_bad", "last_clean")}

@@ -17,10 +17,14 @@ from typing import Any
 
 import pytest
 
+from detectors.verdict import to_json
 from firstfault.drill import SCENARIOS, DrillConfig, plan
 from firstfault.drill.samples import growth_onset
 from firstfault.telemetry import Event, EventKind, Record
 from firstfault.wire import Defaults, interpret
+from service.pipeline import Pipeline
+
+from .sample_builders import batches, lines_of
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "sample_logs"
@@ -258,3 +262,67 @@ def test_the_logs_that_ship_with_the_package_are_sample_logs() -> None:
     assert [path.name for path in shipped] == ["drift_param.jsonl.gz", "healthy.jsonl.gz"]
     for path in shipped:
         assert path.read_bytes() == (FOLDER / path.name).read_bytes()
+
+
+def test_a_gradient_that_is_too_large_is_so_on_the_stated_rank_alone() -> None:
+    log = log_of("drift_gradient")
+    (bad,), at = log.truth["ranks"], log.truth["iteration"]
+    ratios = [
+        row[bad] / statistics.median(row)
+        for row in (log.row(iteration, "local_grad_norm") for _, iteration in log.rows)
+    ]
+    assert statistics.fmean(ratios[at:]) - statistics.fmean(ratios[at - 300 : at]) == pytest.approx(
+        0.08, abs=0.02
+    )
+    assert not any("checksum" in name for row in log.rows.values() for name in row[0].metrics)
+
+
+def test_a_stale_gradient_looks_as_ever_but_for_what_it_goes_with() -> None:
+    log = log_of("drift_stale")
+    (bad,), at = log.truth["ranks"], log.truth["iteration"]
+
+    def together(rank: int, start: int, stop: int) -> float:
+        whole, part = (
+            [
+                math.log(log.row(iteration, metric)[rank] / statistics.median(log.row(iteration, metric)))
+                for iteration in range(start, stop)
+            ]
+            for metric in ("local_grad_norm", "local_grad_norm/bucket0")
+        )
+        return statistics.correlation(whole, part)
+
+    assert together(bad, at - 300, at) > 0.9
+    assert together(bad, at, at + 300) < 0.4
+    assert all(together(rank, at, at + 300) > 0.9 for rank in range(8) if rank != bad)
+
+
+def test_a_slow_rank_is_slow_from_the_stated_iteration_on() -> None:
+    log = log_of("slow_rank")
+    (bad,), at = log.truth["ranks"], log.truth["iteration"]
+    times = [log.row(iteration, "step_time_s") for _, iteration in log.rows]
+    before, after = ([row[bad] / statistics.median(row) for row in part] for part in (times[:at], times[at:]))
+    assert max(before) < 1.15
+    assert min(after) > 1.2
+    assert statistics.fmean(after) == pytest.approx(1.4, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "detector"),
+    [
+        ("drift_gradient", "peer_drift", "peer_outlier"),
+        ("drift_stale", "peer_drift", "joint"),
+        ("slow_rank", "utilization_drop", "slowdown"),
+    ],
+)
+def test_what_single_ranks_do_is_confirmed_as_stated(name: str, pattern: str, detector: str) -> None:
+    pipeline = Pipeline()
+    for batch in batches([lines_of(FOLDER / f"{name}.jsonl.gz")]):
+        pipeline.feed(batch)
+    (judged,) = pipeline.verdicts()
+    verdict: Any = to_json(judged)
+    truth = log_of(name).truth
+    root, first = verdict["incidents"][0], verdict["incidents"][0]["first"]
+    assert (verdict["label"], root["certainty"], root["pattern"]) == (truth["label"], "confirmed", pattern)
+    assert (first["ranks"], first["phase"]) == (truth["ranks"], truth["phase"])
+    assert first["interval"][0] < truth["iteration"] <= first["interval"][1]
+    assert root["evidence"][0]["detector"] == detector
