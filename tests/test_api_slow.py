@@ -9,9 +9,10 @@ from pathlib import Path
 
 import httpx2
 
+from service.api.serving import make_server
 from service.database import StoreConfig
 
-from .api_builders import seeded, served
+from .api_builders import seeded, served, wait_until
 from .service_builders import an_incident
 
 
@@ -31,6 +32,19 @@ def test_a_client_that_does_not_read_its_answer_holds_up_neither_worker_nor_othe
                 is_busy = db.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
     assert [one["run"] for one in answer.json()["items"]] == ["other", "large"]
     assert is_busy == 0
+
+
+def test_an_answer_does_not_wait_for_the_acknowledgement_of_its_head(tmp_path: Path) -> None:
+    with seeded(tmp_path) as api, socket.create_server(("127.0.0.1", 0)) as listener:
+        server = make_server(api.app, host="127.0.0.1", port=0)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        wait_until(lambda: server.started)
+        # what is accepted inherits it
+        is_undelayed = listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        server.should_exit = True
+        thread.join(30)
+    assert is_undelayed
 
 
 def test_a_decision_while_a_writer_holds_the_store_is_a_problem_that_passes(tmp_path: Path) -> None:

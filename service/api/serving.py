@@ -19,7 +19,18 @@ _MAX_CONNECTIONS = 2000
 
 
 class ApiServer(uvicorn.Server):
-    """uvicorn, with streams that end at the first sign of a stop."""
+    """uvicorn, without delay on small answers, and with streams that end at the first sign of a stop."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen; what is written goes out at once.
+
+        asyncio sees to that only for sockets that name their protocol, which ours, made by
+        ``socket.create_server``, do not; head and body of an answer would lie 40 ms apart.
+        """
+        for one in sockets or ():
+            if one.family in (socket.AF_INET, socket.AF_INET6):
+                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await super().startup(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams, then all else."""
