@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from sqlalchemy import Connection, insert, update
 
@@ -56,7 +57,9 @@ def decide(
     )
     entry = {"who": decision.who, "state": decision.state, "note": decision.note}
     db.execute(insert(incident_log).values(seq=seq, incident_id=incident_id, at=now, **entry))
-    body = json.dumps({**entry, "muted_until": decision.muted_until}, sort_keys=True, separators=(",", ":"))
+    until = decision.muted_until
+    told = entry | {"muted_until": None if until is None else datetime.fromtimestamp(until, UTC).isoformat()}
+    body = json.dumps(told, sort_keys=True, separators=(",", ":"))
     db.execute(
         insert(changes).values(
             seq=seq,

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, insert
 
+from service.access import create_token, revoke_token
 from service.api.settings import ApiConfig
 from service.tables import changes
 
@@ -25,9 +26,12 @@ CONFIG = ApiConfig(max_streams=2, heartbeat_s=0.2, change_poll_s=0.02, send_time
 class Listener:
     """One client: raw, so that it can leave and stall as real ones do."""
 
-    def __init__(self, port: int, path: str = "/v1/stream", last_event_id: str | None = None) -> None:
+    def __init__(
+        self, port: int, path: str = "/v1/stream", last_event_id: str | None = None, token: str = ""
+    ) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=30)
         resume = "" if last_event_id is None else f"Last-Event-ID: {last_event_id}\r\n"
+        resume += f"Authorization: Bearer {token}\r\n" if token else ""
         self._socket.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{resume}\r\n".encode())
         self._file = self._socket.makefile("rb")
 
@@ -220,6 +224,18 @@ def test_a_stop_ends_open_streams_at_once(api: Seeded) -> None:
         assert time.monotonic() - began_s < 2.5
         for one in open_ones:
             one.leave()
+
+
+def test_a_stream_ends_with_the_token_that_opened_it(api: Seeded) -> None:
+    with api.store.database.write() as db:
+        token = create_token(db, "page", ("read",), time.time())
+    with served(api.app) as (port, _), listening(port, token=token) as listener:
+        assert listener.head()[0] == 200
+        with api.store.database.write() as db:
+            revoke_token(db, token[:11], time.time())
+        assert list(listener.lines())[-1:] == [""]
+        with listening(port, token=token) as other:
+            assert other.head()[0] == 401
 
 
 def test_a_store_that_cannot_be_read_ends_streams_cleanly_and_opens_none(api: Seeded) -> None:

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Protocol
 
 from starlette.concurrency import run_in_threadpool
@@ -85,16 +86,25 @@ class Guard:
         self._failures, self._count_failure = Failures(failures_per_minute), count_failure
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the request through with its grant in ``scope["state"]``, or answer it here."""
+        """Let the request through with ``grant`` and ``is_admitted`` in its state, or answer it here."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        scope["state"]["is_admitted"] = partial(self._is_admitted, scope)
         try:
             scope["state"]["grant"] = await run_in_threadpool(self._admit, scope)
         except ProblemError as error:
             await problem_response(scope["state"]["request_id"], error)(scope, receive, send)
             return
         await self._app(scope, receive, send)
+
+    def _is_admitted(self, scope: Scope) -> bool:
+        """Whether the request would still come in: what lasts long asks again, as tokens end meanwhile."""
+        try:
+            self._admit(scope)
+        except ProblemError:
+            return False
+        return True
 
     def _admit(self, scope: Scope) -> Grant | None:
         headers, is_open = Headers(scope=scope), scope["path"] in _OPEN_PATHS

@@ -17,6 +17,7 @@ from service.errors import StoreError
 
 from .answers import answer
 from .context import Context, context_of
+from .guards import TokenScope
 from .values import Answer, Timestamp, timestamp
 from .workers import Reason, Workers
 
@@ -77,7 +78,8 @@ def readyz(request: Request) -> Response:
     if reasons and status is Readiness.READY:
         status = Readiness.DEGRADED
     # details name runs and brokers: not for whoever can reach the port
-    may_read = request.scope["state"].get("grant") is not None
+    grant = request.scope["state"]["grant"]
+    may_read = grant is not None and TokenScope.READ in grant.scopes
     told = [ReasonAnswer(code=one.code, detail=one.detail if may_read else None) for one in reasons]
     body = ReadyAnswer(status=status, checked_at=timestamp(context.clock()) or "", reasons=told)
     return answer(body, status=503 if status is Readiness.UNREADY else 200)

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 
 from starlette.concurrency import run_in_threadpool
@@ -103,9 +104,10 @@ class Hub:
 class EventStream(Response):
     """One client's stream: its place is taken when it begins, and freed however it ends."""
 
-    def __init__(self, hub: Hub, after: int | None) -> None:
+    def __init__(self, hub: Hub, after: int | None, is_admitted: Callable[[], bool]) -> None:
+        """``is_admitted`` is asked now and then, on a thread: a token may end before its stream does."""
         super().__init__()
-        self._hub, self._after = hub, after
+        self._hub, self._after, self._is_admitted = hub, after, is_admitted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until the client leaves, stops reading, or the service ends."""
@@ -165,7 +167,12 @@ class EventStream(Response):
             yield _frame("gap", place, {"after": whole(missed), "from": whole(place + 1)})
         else:
             yield _frame("hello", place, {"after": whole(place)})
+        asked_at_s = time.monotonic()
         while not hub.is_closing:
+            if time.monotonic() - asked_at_s >= hub.config.heartbeat_s:
+                asked_at_s = time.monotonic()
+                if not await run_in_threadpool(self._is_admitted):
+                    return
             rows, oldest = await run_in_threadpool(read_after, hub.database, place, _READ_AT_ONCE)
             if place < oldest - 1:
                 yield _frame("gap", oldest - 1, {"after": whole(place), "from": whole(oldest)})

@@ -35,4 +35,5 @@ async def stream(
     ] = None,
 ) -> Response:
     """Sends what is stored from now on, or after the place given."""
-    return EventStream(request.app.state.hub, after if last_event_id is None else int(last_event_id))
+    place = after if last_event_id is None else int(last_event_id)
+    return EventStream(request.app.state.hub, place, request.scope["state"]["is_admitted"])
