@@ -11,8 +11,8 @@ import pytest
 
 from service.access import create_token, forget_tokens, list_tokens, revoke_token
 from service.api.settings import ApiConfig
-from service.database import StoreConfig
 from service.errors import ConfigError
+from service.store_config import StoreConfig
 
 from .api_builders import Seeded, seeded
 from .service_builders import an_incident

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from service.api.app import make_app
 from service.api.settings import ApiConfig
 from service.api.workers import Reason
-from service.database import StoreConfig
+from service.store_config import StoreConfig
 from service.tables import health, rejected
 
 from .api_builders import Json, Seeded, seeded

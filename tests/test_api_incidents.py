@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from service.database import StoreConfig
+from service.store_config import StoreConfig
 
 from .api_builders import Json, Seeded, seeded
 from .service_builders import an_incident

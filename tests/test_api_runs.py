@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from service.api.settings import ApiConfig
-from service.database import StoreConfig
+from service.store_config import StoreConfig
 
 from .api_builders import Seeded, an_odd_incident, canonical, seeded
 from .service_builders import a_verdict, an_incident

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx2
 
 from service.api.serving import make_server
-from service.database import StoreConfig
+from service.store_config import StoreConfig
 
 from .api_builders import seeded, served, wait_until
 from .service_builders import an_incident
