@@ -171,7 +171,9 @@ def learn(checks_K: Sequence[Sums], members: int, given: Given) -> Fit | None:
     # in the order of the candidates: exact ones first
     size, factor = next(one for one in noise if one[0] <= max(_EXACT_PREFERENCE * least, FLOOR))
     spreads = [
-        check.spread / scale for check in checks_K if (scale := _scale(check, collective, factor)) > 0.0
+        check.spread / scale
+        for check in checks_K
+        if 0.0 < (scale := _scale(check, collective, factor)) < math.inf
     ]
     return Fit(
         collective=collective,
@@ -201,7 +203,9 @@ def _scale(sums: Sums, collective: Collective, factor: float) -> float:
 def _noise(checks_K: Sequence[Sums], collective: Collective, factor: float) -> float:
     """The median residual; infinite where nothing was ever reduced but zeros."""
     fit = Fit(collective, factor, 0.0, 0.0)
-    residuals = [abs(fit.residual(one)) / scale for one in checks_K if (scale := fit.scale(one)) > 0.0]
+    residuals = [
+        abs(fit.residual(one)) / scale for one in checks_K if 0.0 < (scale := fit.scale(one)) < math.inf
+    ]
     return statistics.median(residuals) if 2 * len(residuals) > len(checks_K) else math.inf
 
 

@@ -13,6 +13,9 @@ import numpy as np
 
 from ingest.blocks import Flags, Floats, Ints, IterationBlock, NumberBlock, Ranks
 
+MAX_MAGNITUDE = 1e150
+"""Greatest sketch that is checked: of no gradient of 32 bits is it 1e50, and sums of such cannot overflow."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reductions:
@@ -24,7 +27,7 @@ class Reductions:
     in_TR: Floats
     out_TR: Floats
     ready_TR: Flags
-    """Both reported, both finite, at a step that was not skipped."""
+    """Both reported, both finite and of a size that sums hold, at a step that was not skipped."""
     seen_TR: Flags
     """Either reported."""
 
@@ -37,7 +40,7 @@ class Reductions:
         )
         into, out = block.numbers.get(source, nothing), block.numbers.get(metric, nothing)
         both_TR = into.present_TR & out.present_TR
-        finite_TR = np.isfinite(into.values_TR) & np.isfinite(out.values_TR)
+        finite_TR = _is_usable(into.values_TR) & _is_usable(out.values_TR)
         return cls(
             metric=metric,
             ranks_R=block.ranks_R,
@@ -77,6 +80,12 @@ def memberships(
         members_N = np.union1d(known_N, ranks_R[first_R <= low]).astype(np.int32)
         if high > low and len(members_N):
             yield start + low, start + high, members_N
+
+
+def _is_usable(values_TR: Floats) -> Flags:
+    with np.errstate(invalid="ignore"):  # NaN is not usable either
+        usable_TR: Flags = np.abs(values_TR) <= MAX_MAGNITUDE
+    return usable_TR
 
 
 def _skipped(block: IterationBlock) -> Flags:

@@ -5,6 +5,7 @@ Axes: N members of the group, ascending.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -105,7 +106,7 @@ class LinearStream:
             self._learn(sums, given)
             return
         scale = max(self.fit.scale(sums), self.level)
-        if scale == 0.0:  # a bucket of zeros: nothing was reduced
+        if scale == 0.0 or not math.isfinite(scale):  # a bucket of zeros: nothing was reduced
             return
         self.checked += 1
         found = _judge(self.fit, sums, scale, in_N, out_N)

@@ -251,6 +251,17 @@ def test_it_says_why_it_could_not_run(whole: IterationBlock, reason: str) -> Non
     assert found(whole) == []
 
 
+@pytest.mark.parametrize("size", [1e-310, 1e-160, 1e149, 1e160, 1.7e308])
+def test_sketches_of_any_size_are_checked_or_passed_over(size: float) -> None:
+    in_TR = np.clip(sent(), -1.0, 1.0) * size
+    out_TR = (in_TR / R).sum(axis=1, keepdims=True).repeat(R, axis=1)
+    assert found(sketches(in_TR, out_TR)) == []
+    out_TR[AT:, 2] = size
+    assert [one.ranks for one in found(sketches(in_TR, out_TR))] == ([(2,)] if size < 1e150 else [])
+    mixed_TR = np.random.default_rng(1).choice([size, 1.0, -1e-300, 0.0], in_TR.shape)
+    found(sketches(mixed_TR, mixed_TR[::-1].copy()))  # whatever it says, it does not fail
+
+
 def test_names_with_numbers_in_them_do_not_fill_the_memory() -> None:
     detector = LinearChecksum()
     names = {f"grad_sketch_in/{at}": np.ones((1, 2)) for at in range(MAX_BUCKETS + 50)}
