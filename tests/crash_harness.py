@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import random
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +31,7 @@ from service.config import Settings, WorkerConfig
 from service.crash_points import CrashPoint
 from service.errors import StoreError
 from service.store import Store, StoreConfig
-from service.worker_process import work_on_kafka, work_on_spool
+from service.worker_process import warm_up, work_on_kafka, work_on_spool
 
 from .service_builders import log_lines
 
@@ -143,7 +144,7 @@ def kill_over_and_over(
         renewed = setup if setup.is_spooling else on_kafka_again(setup)
         if rng.random() < 0.5:
             point = rng.choice(points)
-            times = 1 if point is CrashPoint.AFTER_CLAIM else rng.randint(1, 4)
+            times = 1 if point is CrashPoint.AFTER_CLAIM else rng.randint(1, 2)
             process = start(renewed, f"{point.value}:{times}")
             process.join(_LIFE_S if not _is_done_soon(setup, process) else 0.1)
             place = point.value if process.exitcode == -signal.SIGKILL else "nowhere: it had caught up"
@@ -259,6 +260,10 @@ def kept(setup: Setup) -> Kept:
         store.close()
 
 
+def _is_forkserver() -> bool:
+    return multiprocessing.current_process().name == "MainProcess" and "forkserver" in " ".join(sys.orig_argv)
+
+
 def _is_done_soon(setup: Setup, process: ForkServerProcess) -> bool:
     """Wait until the life ends by itself or has nothing left to do, at most as long as a life lasts."""
     give_up_s = time.monotonic() + _LIFE_S
@@ -286,3 +291,7 @@ def _live(setup: Setup, crash: str, can_be_stopped: Event) -> None:
     can_be_stopped.set()
     work = work_on_spool if setup.is_spooling else work_on_kafka
     work(setup.settings, setup.data, stop, lambda _sentence: None)
+
+
+if _is_forkserver():
+    warm_up()  # what the server has loaded its children need not load
