@@ -76,8 +76,8 @@ _RECORD: dict[str, Any] = {
         "v": {"type": "integer", "const": 1},
     },
     "additionalProperties": {
-        "description": "A metric (NaN and infinities as text), a checksum as hex, or a label.",
-        "anyOf": [{"type": "number"}, {"type": "boolean"}, {"type": "null"}, _TEXT],
+        "description": "A metric (a number, NaN and infinities as text), a checksum as hex, or a label."
+        " Anything else is rejected alone; the record is kept."
     },
     "example": _EXAMPLE,
 }
@@ -102,15 +102,9 @@ def operation() -> dict[str, Any]:
         "response_description": "What was accepted is durable; what was not is listed.",
         "responses": {status: {**problem, "description": told} for status, told in _ANSWERS.items()},
         "openapi_extra": {
-            "parameters": [
-                {
-                    "name": "Content-Encoding",
-                    "in": "header",
-                    "required": False,
-                    "schema": {"type": "string", "enum": list(CODECS)},
-                }
-            ],
             "requestBody": {
+                # not a parameter: a generated client would send the header without packing the body
+                "description": f"Packed or not: `Content-Encoding` may be {', '.join(CODECS)}.",
                 "required": True,
                 "content": {
                     Media.LINES.value: {"schema": {"type": "string", "description": lines}},

@@ -27,6 +27,8 @@ _RETRY_S = 1.0
 """After a failed attempt the next is made this much later; requests in between fail at once."""
 _PROBE_S = 2.0
 """Bound of a plain connection to see whether the broker is there."""
+_CLOSE_S = 0.2
+"""How long `close` waits for one who is connecting: a stopping service has five seconds in all."""
 _OVERHEAD_BYTES = 64 << 10  # of a message beside its value: a key of 256 bytes, a header, framing
 
 
@@ -102,6 +104,7 @@ class KafkaSink:
         self._kafka, self._config = kafka, config
         self._lock = threading.Lock()
         self._producer: Any = None
+        self._is_closed = False
         self._away = ""
         self._retry_at_s = 0.0
 
@@ -133,10 +136,14 @@ class KafkaSink:
             self._fail(producer, failure, acknowledged)
 
     def close(self) -> None:
-        """Drop the producer: who waits for it is told that it failed."""
-        with self._lock:
+        """Drop the producer: who waits for it is told that it failed. Safe to call twice."""
+        self._is_closed = True
+        if not self._lock.acquire(timeout=_CLOSE_S):
+            return  # somebody is connecting, and drops what comes of it
+        try:
             producer, self._producer = self._producer, None
-            self._away, self._retry_at_s = "the service is stopping", float("inf")
+        finally:
+            self._lock.release()
         if producer is not None:
             close_now(producer)
 
@@ -170,6 +177,8 @@ class KafkaSink:
         from kafka.errors import KafkaError
 
         with self._lock:
+            if self._is_closed:
+                raise SinkUnavailable("the service is stopping")
             if self._producer is not None:
                 return self._producer
             if time.monotonic() < self._retry_at_s:
@@ -181,11 +190,19 @@ class KafkaSink:
                     create_topics(kafka.bootstrap, kafka.topics, kafka.client, kafka.connect_timeout_s)
                 if why is None:
                     self._producer = make_client(KafkaProducer, self._settings(), kafka.client)
-                    return self._producer
+                    return self._kept(self._producer)
             except (KafkaError, SourceUnavailable) as error:
                 why = str(error)
             self._note(str(why))
             raise SinkUnavailable(self._away)
+
+    def _kept(self, producer: Any) -> Any:
+        """A new producer, unless the sink was closed while it was made."""
+        if not self._is_closed:
+            return producer
+        self._producer = None
+        close_now(producer)
+        raise SinkUnavailable("the service is stopping")
 
     def _note(self, reason: str) -> None:
         self._away = f"Kafka is unavailable: {reason}"

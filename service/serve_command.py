@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,6 +87,7 @@ def run_serve(request: ServeRequest) -> int:
         if not server.started:
             raise ServiceError("the server did not start; the log says why")
     log.info("service stopped")
+    _leave_who_waits()
     return 0
 
 
@@ -169,6 +171,18 @@ def _make_server(
         worker_command(request), settings.serve, is_stopping=lambda: bool(server.should_exit)
     )
     return server, supervisor
+
+
+def _leave_who_waits() -> None:
+    """End the process at once where a thread still waits for a broker that does not answer.
+
+    Python would wait for the thread. Its request has been told that it failed.
+    """
+    waiting = [one for one in threading.enumerate() if one is not threading.main_thread() and not one.daemon]
+    if waiting:
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(0)
 
 
 def _reasons(worker: ChildState) -> list[Reason]:

@@ -23,7 +23,7 @@ class ServeConfig:
     """A worker that lived so long was well: the pauses begin anew."""
     crash_loop_after: int = 3
     """Early deaths in a row that `/readyz` calls a crash loop: one or two may be chance."""
-    worker_stop_s: float = 4.0
+    worker_stop_s: float = 3.5
     """How long the worker may take to save when the service stops: all is over within 5 s."""
 
     def __post_init__(self) -> None:

@@ -6,10 +6,12 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +45,13 @@ class Service:
     def post(self, lines: Sequence[bytes]) -> int:
         body = b"".join(line + b"\n" for line in lines)
         return self.client.post("/v1/telemetry", content=body, headers={"content-type": NDJSON}).status_code
+
+    def try_post(self, lines: Sequence[bytes]) -> int | None:
+        """The status; None if the connection was cut."""
+        try:
+            return self.post(lines)
+        except httpx2.TransportError:
+            return None
 
     def verdict(self, run: str) -> bytes:
         """The stored verdict's canonical bytes, which end the answer; empty before there is one."""
@@ -203,6 +212,18 @@ def test_a_worker_that_cannot_live_is_told_by_readyz_while_the_api_answers(tmp_p
         assert told["detail"].endswith("last it ended with status 3")
         lock.release()
         wait_until(lambda: service.workers() != [])
+
+
+def test_a_broker_that_never_answers_holds_up_no_end(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hole:
+        address = f"127.0.0.1:{hole.getsockname()[1]}"
+        with serving(tmp_path, "--kafka", address) as service, ThreadPoolExecutor(2) as senders:
+            waiting = [senders.submit(service.try_post, log_lines()[:1]) for _ in range(2)]
+            # the worker and the sender are connecting now, and will for five seconds
+            wait_until(lambda: len(psutil.Process(service.process.pid).net_connections()) > 2)
+            service.process.send_signal(signal.SIGTERM)
+            assert service.process.wait(5.0) == 0
+            assert all(one.result(30.0) in (500, 503, None) for one in waiting)
 
 
 @pytest.mark.kafka
