@@ -203,6 +203,20 @@ def test_a_body_that_is_too_large_is_refused_whatever_it_declares(api: Seeded) -
     assert all(one.headers["content-type"] == "application/problem+json" for one in (declared, undeclared))
 
 
+def test_a_head_that_is_too_large_is_refused(api: Seeded) -> None:
+    client = api.client()
+    address = client.get("/v1/runs", params={"run": "x" * 17_000})
+    header = client.get("/v1/runs", headers={"X-Odd": "x" * 33_000})
+    assert [address.status_code, header.status_code] == [414, 431]
+    assert all(one.headers["content-type"] == "application/problem+json" for one in (address, header))
+
+
+@pytest.mark.parametrize("odd", ["%00", "%ff", "a%2Fb", "..%2F..", "%F0%9F%9A%80", "a" * 65])
+def test_what_cannot_be_an_id_is_refused_before_anything_is_asked(api: Seeded, odd: str) -> None:
+    for path in (f"/v1/runs/{odd}", f"/v1/incidents/{odd}", f"/v1/runs/{odd}/verdict"):
+        assert api.client().get(path).status_code in (404, 422)
+
+
 def test_a_decision_about_no_incident_is_a_problem_and_leaves_no_trace(api: Seeded) -> None:
     run_id = api.put("llama", an_incident())
     assert set_state(api.client(), "zz", state="resolved").status_code == 404

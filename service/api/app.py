@@ -1,6 +1,6 @@
 """The application: routes behind a guard behind a frame.
 
-request → Frame (id, headers, last word) → Guard (who) → BodyLimit → routes → store
+request → Frame (id, headers, last word) → SizeLimit → Guard (who) → routes → store
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from . import curves, health, incidents, metrics, runs, stream_route
 from .context import Context
 from .frame import Frame
 from .guards import Guard
-from .limits import BodyLimit, known_parameters
+from .limits import SizeLimit, known_parameters
 from .metrics import ApiMetrics
 from .openapi import describe
 from .problems import add_handlers
@@ -98,7 +98,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 def _wrap(app: FastAPI, context: Context, figures: ApiMetrics) -> None:
     """Innermost first: each added layer goes around those before."""
     config = context.config
-    app.add_middleware(BodyLimit, max_bytes=config.max_body_bytes)
     app.add_middleware(
         Guard,
         authority=TokenBook(context.database, context.clock),
@@ -106,6 +105,7 @@ def _wrap(app: FastAPI, context: Context, figures: ApiMetrics) -> None:
         failures_per_minute=config.failed_tokens_per_minute,
         count_failure=figures.failed_tokens.inc,
     )
+    app.add_middleware(SizeLimit, max_bytes=config.max_body_bytes)
     app.add_middleware(Frame, observe=figures.observe)
 
 

@@ -27,7 +27,7 @@ from service.history_reader import HistoryReader
 from .answers import answer, spliced
 from .context import Context, context_of
 from .models import CELLS
-from .parameters import Metric, RunId
+from .parameters import ID, Metric, RunId
 from .problems import ProblemError, bad_parameter, not_found
 from .values import Answer, Number, Timestamp, Whole, timestamp
 
@@ -168,7 +168,7 @@ def get_matrix(
     metric: Metric,
     incident: Annotated[
         str | None,
-        Query(max_length=64, description="The window frozen for this incident; excludes the range."),
+        Query(pattern=ID, description="The window frozen for this incident; excludes the range."),
     ] = None,
     attempt: Attempt = None,
     start: From = 0,

@@ -1,4 +1,4 @@
-"""What a request may hold: known parameters, each once, and a body of bounded size."""
+"""What a request may hold: an address, headers and a body of bounded size, known parameters, each once."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .problems import ProblemError, ProblemItem, problem_response
 
+_MAX_ADDRESS_BYTES = 16_384
+"""The longest address that means something holds a name, a cursor and a list of ranks: some 4 kB."""
+_MAX_HEADER_BYTES = 32_768
+"""Browsers send a few kB; twice what most servers take."""
 _OWN_LIMIT = frozenset({"/v1/telemetry"})
 """Bodies that are read in pieces under limits of their own."""
 
@@ -39,15 +43,18 @@ def known_parameters(request: Request) -> None:
         raise ProblemError(422, "invalid-request", detail, errors=wrong[:10])
 
 
-class BodyLimit:
-    """Ends requests whose body is larger than allowed, whatever they declared."""
+class SizeLimit:
+    """Ends requests whose address, headers or body are larger than allowed, whatever they declared."""
 
     def __init__(self, app: ASGIApp, max_bytes: int) -> None:
         self._app, self._max_bytes = app, max_bytes
         self._words = f"a body here may have at most {max_bytes} bytes"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Count the body as it comes."""
+        """Look at the head, and count the body as it comes."""
+        if scope["type"] == "http" and (error := _head_problem(scope)) is not None:
+            await problem_response(scope["state"]["request_id"], error)(scope, receive, send)
+            return
         if scope["type"] != "http" or scope["path"].rstrip("/") in _OWN_LIMIT:
             await self._app(scope, receive, send)
             return
@@ -68,3 +75,16 @@ class BodyLimit:
             return message
 
         await self._app(scope, count, send)
+
+
+def _head_problem(scope: Scope) -> ProblemError | None:
+    """414 and 431: servers bound what they read, not each in the same way."""
+    address = len(scope.get("raw_path") or scope["path"]) + len(scope["query_string"])
+    if address > _MAX_ADDRESS_BYTES:
+        return ProblemError(414, "about:blank", f"an address may have at most {_MAX_ADDRESS_BYTES} bytes")
+    headers = sum(len(name) + len(value) for name, value in scope["headers"])
+    if headers > _MAX_HEADER_BYTES:
+        return ProblemError(
+            431, "about:blank", f"headers may have at most {_MAX_HEADER_BYTES} bytes together"
+        )
+    return None

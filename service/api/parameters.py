@@ -25,8 +25,10 @@ Name = Annotated[
 
 The schema counts characters, of which 64 always fit."""
 Metric = Annotated[Name, Query(description="As telemetry names it, for instance `loss`.")]
-RunId = Annotated[str, Path(max_length=64, description="Opaque id of a run, as lists give it.")]
-IncidentId = Annotated[str, Path(max_length=64, description="Opaque id of an incident.")]
+ID = "^[0-9A-Za-z]{1,64}$"
+"""What an id may look like: nothing that a store or a file system could take for something else."""
+RunId = Annotated[str, Path(pattern=ID, description="Opaque id of a run, as lists give it.")]
+IncidentId = Annotated[str, Path(pattern=ID, description="Opaque id of an incident.")]
 Cursor = Annotated[str | None, Query(description="`next` of the page before.", max_length=512)]
 Limit = Annotated[
     int | None, Query(ge=1, lt=2**31, description="Most items of the answer; 100 without, if allowed.")

@@ -18,6 +18,7 @@ from service.errors import StoreError
 PROBLEM_JSON = "application/problem+json"
 _PHRASES = {int(status): status.phrase for status in HTTPStatus} | {
     413: "Content Too Large",  # as RFC 9110 has them; older Pythons have the words before it
+    414: "URI Too Long",
     422: "Unprocessable Content",
 }
 _RETRY_AFTER_S = 2

@@ -52,6 +52,7 @@ def make_server(app: FastAPI, *, host: str, port: int, trusted_proxies: str = "1
         access_log=False,
         log_config=None,
         server_header=False,
+        http="h11",  # the one parser of the two that bounds a head
         ws="none",
         proxy_headers=True,
         forwarded_allow_ips=trusted_proxies,
