@@ -162,7 +162,7 @@ def is_same_number(one_TR: Floats, two_TR: Floats) -> Flags:
 def _moves(values_TR: Floats) -> Flags:
     """Where any rank reports another finite value than at the position before."""
     moves_T = np.zeros(len(values_TR), np.bool_)
-    with np.errstate(invalid="ignore"):  # infinity minus infinity
+    with np.errstate(invalid="ignore", over="ignore"):  # infinity minus infinity, and the like
         moves_T[1:] = (np.abs(np.diff(values_TR, axis=0)) > 0).any(axis=1)
     return moves_T
 

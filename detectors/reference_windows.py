@@ -26,8 +26,7 @@ WINDOW_POINTS = 100
 """Points of a window: over so many, the same decoder job on other hardware differs by up to 0.5 %, and a
 rise of 1 % stands out."""
 MIN_WINDOW_POINTS = 20
-"""The same in short logs, where a window is a fifteenth of what is common: a shorter early stretch would
-hold too few of them to learn from."""
+"""The same in short logs, where a window is a fifteenth of what is common: some must be there to learn."""
 FALSE_ALARM_RATE = 1e-3
 """Chance that two runs that differ as they did in the early stretch are told apart, over all windows of a
 curve together (Bonferroni over the windows, Student's t for the spread that is learned)."""
@@ -90,6 +89,7 @@ class WindowComparison:
     first_to: int | None = None
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what overflows is not finite, and left out like NaN
 def compare_windows(
     first: IterationBlock, second: IterationBlock, tolerance: float | None = None
 ) -> list[WindowComparison]:
@@ -190,7 +190,7 @@ def _compare(pair: _Pair, tolerance: float | None) -> WindowComparison:
 
 def _relative(one_T: Floats, two_T: Floats) -> Floats:
     """The difference relative to the mean size; 0 where both are 0, NaN where either is not finite."""
-    size_T = (np.abs(one_T) + np.abs(two_T)) / 2
+    size_T = np.abs(one_T) / 2 + np.abs(two_T) / 2
     gap_T = one_T - two_T
     return np.divide(gap_T, size_T, out=np.where(np.isnan(gap_T), np.nan, 0.0), where=size_T > 0)
 
@@ -265,7 +265,7 @@ def _from_ranks(pair: _Pair, size: int, edges: Sequence[int]) -> _Null | None:
     It bounds sampling noise alone; that healthy runs also wander is what the floor is for. None where fewer
     than three ranks report for themselves at most points: a reduced value does not scatter.
     """
-    middle_T = (np.abs(pair.curves[0]) + np.abs(pair.curves[1])) / 2
+    middle_T = np.abs(pair.curves[0]) / 2 + np.abs(pair.curves[1]) / 2
     usable_T = np.isfinite(pair.variance_T) & (middle_T > 0)
     if not edges or 2 * usable_T.sum() <= len(usable_T):
         return None

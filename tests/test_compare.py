@@ -238,6 +238,16 @@ def test_losses_at_zero_and_below_are_compared_too(value: float) -> None:
     assert window(one, two).verdict == "same"
 
 
+@pytest.mark.parametrize("value", [1.7e308, -1.7e308, 1e-320, 0.0, math.inf, math.nan])
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_values_at_the_ends_of_the_range_are_compared_without_failing(value: float, ranks: int) -> None:
+    rng = np.random.default_rng(0)
+    one, two = (block(loss=rng.choice([value, other, 1.0], (600, ranks))) for other in (2.0, -value))
+    assert compare_exactly(one, two).difference is not None
+    assert window(one, two).verdict in ("same", "differs", "no_null")
+    assert window(one, one).verdict != "differs"
+
+
 def test_two_attempts_of_one_log_are_compared_where_they_repeat_iterations(capsys: Any) -> None:
     path = str(ROOT / "sample_logs" / "restart.jsonl.gz")
     assert run_compare(CompareRequest(first=path)) == Exit.HEALTHY
