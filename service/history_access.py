@@ -30,13 +30,13 @@ class Files:
         import pyarrow.parquet as pq
 
         try:
-            with pq.ParquetFile(path) as file:
+            with pq.ParquetFile(path, page_checksum_verification=True) as file:
                 return use(file)
         except FileNotFoundError as error:
             if self._is_last_look:
                 return None  # files go faster than we look: what is left is the answer
             raise _VanishedError(path.name) from error
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, pa.ArrowException, ValueError, KeyError) as error:  # the last two: damaged names
             log.warning("a file of history cannot be read", extra={"file": path.name, "reason": str(error)})
             return None
 

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from .history_access import Files
 from .history_config import HistoryConfig
 from .history_names import (
     COARSE,
@@ -133,19 +134,16 @@ class Budget:
 
     def _coarsen(self, path: Path) -> None:
         """Put the levels above the finest in the place of a file of summaries."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         (one,) = (found for found in segments(path.parent, SUMMARY) if found.path == path)
+        fine = Files(is_last_look=True).read(path, read_fine)
+        coarse = segment_path(path.parent, COARSE, one.first, one.last, one.rows)
         try:
-            with pq.ParquetFile(path) as file:
-                rows, metric_N, names = read_fine(file)
-            coarse = segment_path(path.parent, COARSE, one.first, one.last, one.rows)
-            self.used_bytes += write_atomically(
-                coarse, lambda temporary: write_summary(temporary, rows, metric_N, names, fine=False)
-            )
-        except (OSError, pa.ArrowInvalid) as error:
-            # no room even for that, or unreadable: the space is needed all the same
+            if fine is not None:
+                self.used_bytes += write_atomically(
+                    coarse, lambda temporary: write_summary(temporary, *fine, fine=False)
+                )
+        except OSError as error:
+            # no room even for that: the space is needed all the same
             log.warning("summaries were pruned whole", extra={"file": path.name, "reason": str(error)})
         self.remove(path)
 

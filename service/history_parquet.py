@@ -2,15 +2,14 @@
 
 Axes: N summary rows, T positions, R ranks, K cells (position × rank).
 
-Names of metrics stand in the file's metadata as ASCII JSON and columns bear numbers: a name may
-hold anything. In a file of values a cell that was not reported is null and a NaN is a value; a
-checksum is two 64-bit words.
+Names of metrics stand in the metadata as ASCII JSON, columns bear numbers: a name may hold anything.
+In a file of values a cell not reported is null and a NaN is a value; a checksum is two 64-bit words.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,8 +25,7 @@ KEY = b"firstfault"
 """The one key of the file's metadata."""
 _VERSION = 1
 _SUMMARY_GROUP_ROWS = 1 << 15
-"""Rows read at least, 32 768, some 2 ms: of smaller groups there would be more in the footer,
-which every look at a file reads."""
+"""Rows read at least: 2 ms. Smaller groups lengthen the footer, which every look at a file reads."""
 _VALUE_GROUP_CELLS = 1 << 17
 """Cells of a column read at least: a megabyte."""
 _SMALL = ("level", "metric", "microbatch", "min_rank", "max_rank", *COUNTS)
@@ -36,6 +34,7 @@ _SMALL = ("level", "metric", "microbatch", "min_rank", "max_rank", *COUNTS)
 VALUES_FORMAT: Mapping[str, object] = {
     "compression": "snappy",
     "use_dictionary": ["iteration", "microbatch", "rank"],
+    "write_page_checksum": True,
     "write_statistics": ["iteration"],
 }
 """Values are noise that hardly packs: zstd saves a fourteenth of the bytes for three times the time."""
@@ -44,6 +43,7 @@ _SUMMARY_FORMAT: Mapping[str, object] = {
     "compression_level": 1,
     "use_dictionary": list(_SMALL),
     "use_byte_stream_split": ["time", *STATISTICS],
+    "write_page_checksum": True,
     "write_statistics": ["level", "metric", "iteration", "last_iteration"],
 }
 """Kept for the whole run: 37 bytes a row of eight ranks, where they would be 65 unpacked."""
@@ -51,14 +51,12 @@ _SUMMARY_FORMAT: Mapping[str, object] = {
 
 @dataclass(frozen=True, slots=True)
 class Slab:
-    """Consecutive positions with the same ranks, every metric as T × R.
-
-    Numbers are (values, present), checksums (high words, low words, present).
-    """
+    """Consecutive positions with the same ranks, every metric as T × R."""
 
     iteration_T: Ints
     microbatch_T: NDArray[np.int32]
     ranks_R: Ranks
+    # (values, present) of numbers, (high words, low words, present) of checksums
     numbers: Mapping[str, tuple[Floats, Flags]] = field(default_factory=dict)
     checksums: Mapping[str, tuple[Words, Words, Flags]] = field(default_factory=dict)
 
@@ -144,10 +142,9 @@ def value_names(file: Any) -> ValueNames:
 
 
 def read_level(file: Any, level: int, metric: str, first: int, last: int) -> tuple[int, Columns] | None:
-    """The rows of a metric that touch the iterations ``first`` to ``last``, and the level they are of.
+    """The rows of a metric that touch the iterations ``first`` to ``last``, and the level they are of:
 
-    That is the coarsest in the file that is no coarser than ``level``, else its finest. None if the file
-    lacks the metric.
+    the coarsest no coarser than ``level``, else the file's finest. None if it lacks the metric.
     """
     found = metadata_of(file)
     if metric not in found.get("metrics", []):
@@ -177,7 +174,10 @@ def read_fine(file: Any) -> tuple[Columns, Ints, list[str]]:
     table = file.read_row_groups(_groups_within(file, {"level": (finest, finest)}))
     is_fine = _array(table, "level") == finest
     rows = picked({name: _array(table, name) for name in COLUMNS}, is_fine)
-    return rows, _array(table, "metric")[is_fine].astype(np.int64), found.get("metrics", [])
+    metric_N, names = _array(table, "metric")[is_fine].astype(np.int64), found.get("metrics", [])
+    if len(metric_N) and not 0 <= int(metric_N.min()) <= int(metric_N.max()) < len(names):
+        raise ValueError(f"metrics must be below {len(names)}, got {int(metric_N.max())}")
+    return rows, metric_N, names
 
 
 def read_cells(file: Any, metric: str, first: int, last: int) -> Cells | None:
@@ -200,13 +200,15 @@ def read_cells(file: Any, metric: str, first: int, last: int) -> Cells | None:
     )
 
 
-def value_tables(file: Any, first: int, last: int) -> Iterator[Any]:
-    """The cells in the iterations ``first`` to ``last``, a row group at a time, as Arrow tables."""
+def value_tables(file: Any, first: int, last: int) -> list[Any]:
+    """The cells in the iterations ``first`` to ``last``, as an Arrow table for each row group."""
+    found = []
     for group in _groups_within(file, {"iteration": (first, last)}):
         table = file.read_row_group(group)
         iteration_K = _array(table, "iteration")
         inside_K = (iteration_K >= first) & (iteration_K <= last)
-        yield table if inside_K.all() else table.filter(inside_K)
+        found.append(table if inside_K.all() else table.filter(inside_K))
+    return found
 
 
 def aligned(table: Any, own: ValueNames, wanted: ValueNames) -> Any:

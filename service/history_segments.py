@@ -14,6 +14,7 @@ import numpy as np
 
 from ingest.blocks import Ints, IterationBlock
 
+from .history_access import Files
 from .history_budget import Budget
 from .history_config import HistoryConfig
 from .history_names import (
@@ -172,15 +173,10 @@ class AttemptSegments:
 
 
 def _claimed_rows(claim: Claim) -> tuple[Columns, Ints, list[str]] | None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(claim.path) as file:
-            rows, metric_N, names = read_fine(file)
-    except (OSError, pa.ArrowInvalid) as error:
-        log.warning("a file of history cannot be read", extra={"file": claim.path.name, "reason": str(error)})
+    fine = Files(is_last_look=True).read(claim.path, read_fine)
+    if fine is None:
         return None
+    rows, metric_N, names = fine
     if claim.is_whole:
         return rows, metric_N, names
     inside_N = rows["iteration"] >= claim.first

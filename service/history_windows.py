@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+from .history_access import Files
 from .history_budget import Budget
 from .history_config import HistoryConfig
 from .history_names import (
@@ -161,26 +163,17 @@ def _within(wish: Wish, sources: Sequence[Segment | WindowFile], most_bytes: int
 
 
 def _copy(path: Path, answering: Sequence[Claim]) -> None:
-    """Write the cells that each file answers for into one file."""
+    """Write the cells that each file answers for into one file; a damaged one is left out."""
     import pyarrow.parquet as pq
 
-    names = ValueNames(*(sorted(set(one)) for one in _all_names(answering)))
+    files = Files(is_last_look=True)
+    read = [(claim, files.read(claim.path, value_names)) for claim in answering]
+    held = [(claim, own) for claim, own in read if own is not None]
+    numbers = {name for _, own in held for name in own.numbers}
+    checksums = {name for _, own in held for name in own.checksums}
+    names = ValueNames(sorted(numbers), sorted(checksums))
     with pq.ParquetWriter(path, values_schema(names), **VALUES_FORMAT) as writer:
-        for claim in answering:
-            with pq.ParquetFile(claim.path) as file:
-                own = value_names(file)
-                for table in value_tables(file, claim.first, claim.last):
-                    writer.write_table(aligned(table, own, names))
-
-
-def _all_names(answering: Sequence[Claim]) -> tuple[list[str], list[str]]:
-    import pyarrow.parquet as pq
-
-    numbers: list[str] = []
-    checksums: list[str] = []
-    for claim in answering:
-        with pq.ParquetFile(claim.path) as file:
-            own = value_names(file)
-        numbers += own.numbers
-        checksums += own.checksums
-    return numbers, checksums
+        for claim, own in held:
+            use = partial(value_tables, first=claim.first, last=claim.last)
+            for table in files.read(claim.path, use) or []:
+                writer.write_table(aligned(table, own, names))

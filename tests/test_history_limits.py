@@ -120,6 +120,16 @@ def test_the_margin_of_a_window_counts_positions_of_a_counter_that_leaps(tmp_pat
     assert matrix is not None and 5 <= len(matrix.iteration_T) <= 9
 
 
+def test_a_damaged_file_costs_a_window_its_own_iterations_alone(tmp_path: Path) -> None:
+    writer = write(tmp_path, *cut(noise(60), [20, 40]))
+    (damaged,) = tmp_path.rglob("values-20-39-20.parquet")
+    damaged.write_bytes(damaged.read_bytes()[:-100])
+    assert writer.freeze("a1", "run", 0, (30, 31))
+    matrix = HistoryReader(tmp_path).window_matrix("a1", "loss")
+    assert matrix is not None
+    assert_array_equal(matrix.iteration_T, [*range(20), *range(40, 60)])
+
+
 @pytest.mark.parametrize("incident_id", ["", "../x", "a-b", "a/b", "ä", "a" * 65])
 def test_what_is_no_id_of_an_incident_is_refused_by_name(tmp_path: Path, incident_id: str) -> None:
     writer = write(tmp_path, noise(10))
@@ -327,3 +337,28 @@ def test_a_reader_beside_the_writer_sees_every_iteration_up_to_some_point(tmp_pa
     assert child.communicate()[0] == "done\n"
     assert looks > 5
     assert reader.curve(RUN, 0, "loss", points=5000).columns["iteration"][-1] == 2999
+
+
+def test_a_damaged_file_is_left_out_and_no_wrong_number_shown(tmp_path: Path) -> None:
+    """Bytes of files overwritten at random: what is still shown is true."""
+    whole = noise(60)
+    write(tmp_path, *cut(whole, [20, 40])).freeze("a1", "run", 0, (10, 20))
+    reader = HistoryReader(tmp_path)
+    paths = sorted(tmp_path.rglob("*.parquet"))
+    sound = [path.read_bytes() for path in paths]
+    values_TR, present_TR = losses([whole])
+    known = set(values_TR[present_TR & np.isfinite(values_TR)].tolist())
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        at = int(rng.integers(len(paths)))
+        damaged = bytearray(sound[at])
+        for place in rng.integers(4, len(damaged), size=3).tolist():
+            damaged[place] ^= 1 << int(rng.integers(8))
+        paths[at].write_bytes(damaged)
+        curve, matrix = reader.curve(RUN, 0, "loss"), reader.matrix(RUN, 0, "loss")
+        reader.metrics(RUN), reader.window("a1"), reader.window_matrix("a1", "param_checksum")
+        paths[at].write_bytes(sound[at])
+        assert set(curve.columns["max"][~np.isnan(curve.columns["max"])].tolist()) <= known
+        if matrix is not None and matrix.values_TR is not None:
+            shown = matrix.values_TR[matrix.present_TR & np.isfinite(matrix.values_TR)]
+            assert set(shown.tolist()) <= known
