@@ -13,12 +13,13 @@ hold the onset; for healthy runs the false alarms per 100 000 iterations.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from detectors.evidence import Certainty, Evidence
+from detectors.evidence import Certainty, Evidence, Finding
+from detectors.joint import Joint
 from detectors.peer_outlier import PeerOutlier
 from firstfault.telemetry import WHOLE_ITERATION
 from ingest.blocks import Floats, IterationBlock, NumberBlock
@@ -28,6 +29,8 @@ SIGMA = 0.1
 """Noise of a gradient norm from rank to rank, relative: that of the drill is 0.07."""
 SHIFTS = (0.5, 1.0, 2.0, 4.0)
 STEPS = (10.0, 20.0)
+CORRELATIONS = (0.8, 0.9, 0.97)
+"""Of two metrics of a rank, before they go apart."""
 HEALTHY_ITERATIONS = 20_000
 PUBLISHED_RATE = 0.061
 """Percent of clean steps with a false alarm of the best published detector of single ranks."""
@@ -126,6 +129,9 @@ def main(arguments: Sequence[str]) -> int:
             print(score_shifts(noise, shift, seeds).line(f"{noise.name}: shift {shift} sigma"), flush=True)
     for step in STEPS:
         print(score_steps(NOISES[0], step, seeds).line(f"{NOISES[0].name}: one step {step} sigma"))
+    for correlation in CORRELATIONS:
+        found = score_apart(correlation, max(seeds // 2, 1))
+        print(found.line(f"joint, 8 ranks: correlation {correlation} to 0"), flush=True)
     for noise in NOISES:
         print(false_alarms(noise, max(seeds // 2, 1)), flush=True)
     return 0
@@ -155,6 +161,22 @@ def score_steps(noise: Noise, step: float, seeds: int) -> Score:
     return score
 
 
+def score_apart(correlation: float, seeds: int) -> Score:
+    """Runs in which two metrics of one rank go together no more, each looking as ever."""
+    score = Score()
+    for seed in range(seeds):
+        rng = np.random.default_rng([seed, int(10 * correlation), 3])
+        shape = (2 * ITERATIONS, 8)
+        whole_TR, own_TR = rng.normal(size=(2, *shape))
+        rank, onset = int(rng.integers(8)), int(rng.integers(1300, 2800))
+        shared_TR = whole_TR.copy()
+        shared_TR[onset:, rank] = rng.normal(size=shape[0] - onset)
+        part_TR = correlation * shared_TR + np.sqrt(1 - correlation**2) * own_TR
+        block = block_of({"grad_absmax": np.exp(SIGMA * part_TR), "loss": np.exp(SIGMA * whole_TR)})
+        score.take(final(Joint().update(block)), rank, onset)
+    return score
+
+
 def false_alarms(noise: Noise, seeds: int) -> str:
     """Alarms on healthy runs, as a line."""
     counts = dict.fromkeys(Certainty, 0)
@@ -171,16 +193,29 @@ def false_alarms(noise: Noise, seeds: int) -> str:
 
 def judge(value_TR: Floats) -> list[Evidence]:
     """The final evidence of one metric of data-parallel ranks, by alarm."""
-    block = IterationBlock(
+    return final(PeerOutlier().update(block_of({"local_grad_norm": value_TR})))
+
+
+def final(findings: Sequence[Finding]) -> list[Evidence]:
+    """The last evidence of each key, by alarm."""
+    found = {one.key: one for one in findings if isinstance(one, Evidence)}
+    return sorted(found.values(), key=lambda one: one.alarm_iteration)
+
+
+def block_of(metrics: Mapping[str, Floats]) -> IterationBlock:
+    """Metrics of data-parallel ranks as one block, every value present."""
+    iterations, ranks = next(iter(metrics.values())).shape
+    return IterationBlock(
         run="bench",
         attempt=0,
-        iteration_T=np.arange(len(value_TR), dtype=np.int64),
-        microbatch_T=np.full(len(value_TR), WHOLE_ITERATION, np.int32),
-        ranks_R=np.arange(value_TR.shape[1], dtype=np.int32),
-        numbers={"local_grad_norm": NumberBlock(value_TR, np.ones(value_TR.shape, np.bool_))},
+        iteration_T=np.arange(iterations, dtype=np.int64),
+        microbatch_T=np.full(iterations, WHOLE_ITERATION, np.int32),
+        ranks_R=np.arange(ranks, dtype=np.int32),
+        numbers={
+            metric: NumberBlock(value_TR, np.ones(value_TR.shape, np.bool_))
+            for metric, value_TR in metrics.items()
+        },
     )
-    found = {one.key: one for one in PeerOutlier().update(block) if isinstance(one, Evidence)}
-    return sorted(found.values(), key=lambda one: one.alarm_iteration)
 
 
 if __name__ == "__main__":

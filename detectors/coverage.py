@@ -54,7 +54,7 @@ def cover(attempts: Sequence[AttemptFindings], inputs: InputFacts) -> Coverage:
         silent_rank_count=len(silent),
         silent_since=since[:MAX_LISTED_RANKS],
         notes=_unique(_notes(facts) for facts in every),
-        blind_to=_unique(_blind_to(one.facts) + _uncompared(one) for one in attempts),
+        blind_to=_unique(_blind_to(one.facts) + _unwatched(one) + _uncompared(one) for one in attempts),
     )
 
 
@@ -132,6 +132,17 @@ def _blind_to(facts: AttemptFacts) -> list[str]:
     ):
         blind.append("explosion and drift of the curves: no loss and no gradient norm")
     return blind + _hidden_by(facts.layout)
+
+
+def _unwatched(findings: AttemptFindings) -> list[str]:
+    """That one of several ranks may compute a little wrong unseen: its values were compared with no peers'."""
+    if len(findings.facts.ranks) <= 1:
+        return []
+    return [
+        f"a rank whose losses or norms part from those of its peers: {check.why}"
+        for check in findings.checks
+        if check.name == "peer_outlier" and check.state is CheckState.NOT_RUN
+    ]
 
 
 def _uncompared(findings: AttemptFindings) -> list[str]:
