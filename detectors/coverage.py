@@ -135,7 +135,7 @@ def _blind_to(facts: AttemptFacts) -> list[str]:
 
 
 def _unwatched(findings: AttemptFindings) -> list[str]:
-    """That one of several ranks may compute a little wrong unseen: its values were compared with no peers'."""
+    """That one of several ranks may compute a little wrong unseen: its values met no others."""
     if len(findings.facts.ranks) <= 1:
         return []
     return [

@@ -6,7 +6,7 @@ Axes: T positions, R ranks of a block, M metrics, N vectors.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,6 +30,10 @@ from .peer_outlier import MAX_EPISODES, PeerOutlierConfig, is_noise, resets_of
 
 MAX_METRICS = 8
 """Metrics that are looked at together, the first ones by name: the robust fit wants few."""
+LISTEN = 256
+FIT_POSITIONS = 192
+"""Positions before the fit from which on metrics are scored, and how many of them must have scores: the
+first 48 only teach what a score is. Before that nothing is computed."""
 UNSURE = 8
 """Points before the onset that may be bad too: scores that have nothing to do with each other look as if they
 had at every other point."""
@@ -44,8 +48,8 @@ class JointConfig:
     """When the metrics of a rank are suspected of no longer going together."""
 
     fit_after: int = 1024
-    """Positions at which two metrics must have been scored before the fit is made. It loads scikit-learn,
-    which takes a second: short runs are judged without."""
+    """Positions at which two metrics must have been reported before the fit is made, from the last 256 of
+    them. It loads scikit-learn, which takes a second: short runs are judged without."""
     iterations_per_alarm: float = 1_000_000.0
     """Healthy iterations to one false suspicion, all ranks together: ten times as many as for a single
     metric, since a person cannot see it in any one curve."""
@@ -70,7 +74,7 @@ class JointConfig:
 
 
 _BOUNDS = {
-    "fit_after": (64, 1_000_000),
+    "fit_after": (LISTEN, 1_000_000),
     "iterations_per_alarm": (100.0, 1e12),
     "hold_points": (4, 10_000),
     "least_shift": (0.001, 10.0),
@@ -115,6 +119,7 @@ class Joint:
         self._metrics: dict[str, PeerMetric] = {}
         self._chosen: list[str] = []
         self._vectors: list[Floats] = []
+        self._heard = 0
         self._positions = 0
         self._learned: _Learned | None = None
         self._distance = PeerMetric(self.config.knobs())
@@ -131,6 +136,10 @@ class Joint:
             self._begin_anew()
         self._has_begun = True
         marked_T = resets_of(block, self._marks)
+        start = self._hear(block) if self._learned is None else 0
+        if start >= len(block):
+            return []
+        block, marked_T = _rows_from(block, start), marked_T[start:]
         scores = dict(self._scores(block, marked_T))
         start = self._learn(scores, len(block)) if self._learned is None else 0
         if self._learned is None or len(self._learned.metrics) < 2 or start >= len(block):
@@ -147,7 +156,7 @@ class Joint:
         metrics = tuple(self._learned.metrics if self._learned else sorted(self._metrics))
         if self._distance.has_judged:
             return Check(name=self.name, state=CheckState.RAN, metrics=metrics)
-        if len(self._metrics) < 2:
+        if self._heard == 0:
             why = "fewer than two metrics of single ranks were reported"
         elif self._learned is not None and len(self._learned.metrics) < 2:
             why = "the metrics of a rank are all the same number"
@@ -164,6 +173,7 @@ class Joint:
             "metrics": {name: metric.snapshot() for name, metric in self._metrics.items()},
             "chosen": list(self._chosen),
             "vectors": [vector_NM.copy() for vector_NM in self._vectors],
+            "heard": self._heard,
             "positions": self._positions,
             "learned": None
             if learned is None
@@ -189,7 +199,7 @@ class Joint:
             self._metrics[name].restore(kept)
         self._chosen = list(state["chosen"])
         self._vectors = [np.array(vector_NM) for vector_NM in state["vectors"]]
-        self._positions = state["positions"]
+        self._heard, self._positions = state["heard"], state["positions"]
         learned = state["learned"]
         self._learned = learned and _Learned(
             list(learned["metrics"]),
@@ -202,6 +212,16 @@ class Joint:
         self._marks.restore(state["marks"])
         self._layout_mark, self._epoch = state["layout_mark"], state["epoch"]
         self._has_begun = state["has_begun"]
+
+    def _hear(self, block: IterationBlock) -> int:
+        """Count the positions with two metrics; the first one that is worth scoring."""
+        count_T = np.zeros(len(block), np.int64)
+        for name, numbers in block.numbers.items():
+            if is_noise(block.contracts.of(name)):
+                count_T += numbers.present_TR.any(axis=1)
+        heard_T = self._heard + np.cumsum(count_T >= 2)
+        self._heard = int(heard_T[-1])
+        return int(np.searchsorted(heard_T, self.config.fit_after - LISTEN, side="right"))
 
     def _scores(self, block: IterationBlock, marked_T: Ints) -> Iterator[tuple[str, Floats]]:
         """The scores of each metric over the block, T × R; NaN where there is none."""
@@ -238,7 +258,7 @@ class Joint:
                 vector_RM = np.stack([scores[name][t] for name in self._chosen], axis=1)
                 whole_NM = vector_RM[~np.isnan(vector_RM).any(axis=1)][:VECTORS_OF_ROW]
                 self._vectors.extend(whole_NM[: VECTORS - len(self._vectors)])
-            if self._positions >= self.config.fit_after and len(self._vectors) >= VECTORS:
+            if self._positions >= FIT_POSITIONS and len(self._vectors) >= VECTORS:
                 kept, precision_MM = fit(np.array(self._vectors))
                 self._learned = _Learned([self._chosen[m] for m in kept], precision_MM)
                 self._learned.centre_CM = np.zeros((0, len(kept)))
@@ -318,3 +338,18 @@ class Joint:
         shown: dict[str, Any] = {"metrics": list(self._learned.metrics)}
         key = f"{JOINT}:{self._epoch}:{report.rank}:{episode['ordinal']}"
         return [evidence_of(episode, contract, detector=self.name, attempt=attempt, key=key, more=shown)]
+
+
+def _rows_from(block: IterationBlock, start: int) -> IterationBlock:
+    """The numbers of the block from position ``start`` on."""
+    if start == 0:
+        return block
+    rest = slice(start, len(block))
+    return replace(
+        block,
+        iteration_T=block.iteration_T[rest],
+        microbatch_T=block.microbatch_T[rest],
+        time_T=block.time_T[rest],
+        numbers={name: numbers.rows(rest) for name, numbers in block.numbers.items()},
+        checksums={},
+    )
