@@ -161,7 +161,8 @@ class EvaluationStream:
         before_B3, after_M3 = np.array(earlier), np.array(later)
         level = float(np.median(before_B3[:, 1]))
         fall = level - float(np.median(after_M3[:, 1]))
-        sigma = max(_sigma(before_B3[:, 1]), _sigma(after_M3[:, 1]))
+        # What has fallen may well be restless: it counts by half.
+        sigma = max(_sigma(before_B3[:, 1]), _sigma(after_M3[:, 1]) / 2)
         is_large = fall >= self._config.min_fall * abs(level) and fall >= sigmas * sigma
         return (before_B3, after_M3) if is_large and not self._train_rose(before_B3, after_M3) else None
 

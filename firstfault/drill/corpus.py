@@ -53,6 +53,10 @@ class Corpus:
         """The fixed batch that every rank computes again and again."""
         return self._read(np.random.default_rng([self._seed, 3]), samples, length)
 
+    def held_out(self, samples: int, length: int) -> Batch:
+        """The fixed batch of the evaluation."""
+        return self._read(np.random.default_rng([self._seed, 4]), samples, length)
+
     def _read(self, rng: np.random.Generator, samples: int, length: int) -> Batch:
         stream_B = rng.integers(0, _STREAMS, samples)
         start_B = rng.integers(0, _STREAM_LENGTH - length, samples)

@@ -20,6 +20,11 @@ _MODEST_EXPONENT_BIT = 25
 _MOMENT_EXPONENT_BIT = 27
 """A factor of 65 536 either way: moments are small, and a smaller one would be lost in rounding."""
 
+_OVERFLOWS_EVERY = 15
+"""Iterations between the overflows of a unit that fails now and then."""
+_STUCK_STRIDE = 64
+"""One word of this many is stuck, as with one line of a memory chip."""
+
 
 class Faults:
     """What goes wrong on one rank, by plan."""
@@ -52,9 +57,22 @@ class Faults:
         return value * self._plan.scenario.magnitude if is_scaled and site == "layer1.mlp" else value
 
     def on_gradient(self, iteration: int, grad_P: torch.Tensor) -> torch.Tensor:
-        """The local gradient as the backward pass leaves it."""
-        is_scaled = self._is(FaultKind.SCALED_GRADIENT) and self._plan.is_struck(iteration, self._rank)
-        return grad_P * self._plan.scenario.magnitude if is_scaled else grad_P
+        """The scaled local gradient as the backward pass leaves it."""
+        is_struck = self._plan.is_struck(iteration, self._rank)
+        if self._is(FaultKind.SCALED_GRADIENT) and is_struck:
+            return grad_P * self._plan.scenario.magnitude
+        is_due = (iteration - (self._plan.fault_iteration or 0)) % _OVERFLOWS_EVERY == 0
+        if not (self._is(FaultKind.OVERFLOWING) and is_struck and is_due):
+            return grad_P
+        changed_P = grad_P.clone()
+        changed_P[len(changed_P) // 3] = torch.inf
+        return changed_P
+
+    def on_average(self, iteration: int, flat_P: torch.Tensor) -> None:
+        """The averaged parameters, which evaluation alone reads: one bit of every some words is stuck."""
+        if self._is(FaultKind.STUCK_AVERAGE) and self._plan.is_struck(iteration):
+            bits = flat_P.numpy().view(np.uint32)[::_STUCK_STRIDE]
+            bits |= np.uint32(1 << _MODEST_EXPONENT_BIT)
 
     def on_contribution(self, iteration: int, grad_P: torch.Tensor) -> torch.Tensor:
         """The local gradient as it enters the reduction."""

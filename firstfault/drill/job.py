@@ -13,6 +13,7 @@ import torch
 from ..telemetry import Event, EventKind, Record
 from .cluster import Cluster
 from .corpus import Corpus
+from .heartbeats import beats, waiting
 from .replica import Metrics, Replica, Snapshot
 from .scenarios import FaultKind, Plan
 
@@ -32,7 +33,7 @@ def run_job(plan: Plan, cluster: Cluster) -> Iterator[Record | Event]:
     """Train, and yield the records and events of all ranks (on the first process), by iteration.
 
     In the crash scenario the first attempt ends without a word, and a second one follows from its
-    last checkpoint.
+    last checkpoint; a job that hangs never ends.
     """
     settle_torch()
     corpus = Corpus(plan.seed)
@@ -43,7 +44,10 @@ def run_job(plan: Plan, cluster: Cluster) -> Iterator[Record | Event]:
         yield from job.attempt(1, first, plan.stop)
     else:
         yield from job.attempt(0, 0, plan.stop)
-    yield from job.end()
+    if plan.fault is FaultKind.HANG:
+        yield from job.hang()
+    else:
+        yield from job.end()
 
 
 def settle_torch() -> None:
@@ -75,7 +79,10 @@ class _Job:
                 lr = float(f"{self._replicas[0].lr(iteration):.7g}")
                 yield from self._event(EventKind.LR_CHANGE, iteration, {"lr": lr})
             yield from self._iteration(iteration, iteration == first)
-            if (iteration + 1) % self._plan.scenario.cadence.checkpoint == 0:
+            cadence = self._plan.scenario.cadence
+            if self._is_writer and cadence.heartbeat and iteration % cadence.heartbeat == 0:
+                yield from beats(self._plan, number, iteration, self._clock.now_s)
+            if (iteration + 1) % cadence.checkpoint == 0:
                 self._saved = [replica.save(iteration) for replica in self._replicas]
                 saved: dict[str, object] = {"path": _path(iteration), "complete": True}
                 yield from self._event(EventKind.CHECKPOINT, iteration, saved)
@@ -87,6 +94,11 @@ class _Job:
         self._replicas = replicas
         self._clock.wait(_RESTART_S)
         return self._saved[0].iteration + 1
+
+    def hang(self) -> Iterator[Record | Event]:
+        """One rank does not come to the reduction; the log ends while the others wait."""
+        if self._is_writer:
+            yield from waiting(self._plan, self._number, self._plan.stop, self._clock.now_s)
 
     def end(self) -> Iterator[Record | Event]:
         """The job's last word."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import torch
 
 from ..telemetry import Value
+from .averages import SAMPLES, AveragedModel
 from .checksum import tensor_checksum
 from .corpus import Batch, Corpus
 from .faults import Faults
@@ -66,6 +67,7 @@ class Replica:
     optimizer: torch.optim.AdamW = field(init=False)
     scale: LossScale | None = field(init=False)
     faults: Faults = field(init=False)
+    average: AveragedModel | None = field(init=False)
     _activation_nonfinite: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
@@ -83,6 +85,10 @@ class Replica:
         if training.is_fp16:
             self.scale = LossScale(training.initial_scale, training.scale_growth_iterations)
         self.faults = Faults(self.plan, self.rank)
+        self.average = None
+        if self.plan.scenario.cadence.evaluation and self.rank == 0:
+            held_out = self.corpus.held_out(SAMPLES, self.config.length)
+            self.average = AveragedModel(self.model, held_out)
 
     def compute(self, iteration: int) -> tuple[torch.Tensor, Metrics]:
         """Data, forward and backward: the scaled local gradient (P) and what was seen on the way."""
@@ -92,9 +98,9 @@ class Replica:
         batch = self.corpus.batch(iteration, self.rank, self.config.samples, self.config.length)
         batch = self.faults.on_batch(iteration, batch)
         loss, grad_P = self._gradient(iteration, batch, 1.0 if self.scale is None else self.scale.value)
+        grad_P = self.faults.on_gradient(iteration, grad_P)
         if self.scale is not None:
             grad_P = grad_P.half().float()  # what does not fit into half precision becomes infinite
-        grad_P = self.faults.on_gradient(iteration, grad_P)
         norm = _norm(grad_P) / (1.0 if self.scale is None else self.scale.value)
         metrics |= {
             "loss": _digits(loss, 7),
@@ -129,7 +135,7 @@ class Replica:
                 grad_P = grad_P * (training.clip_norm / norm)
             self._step(iteration, grad_P, lr)
         self.faults.after_update(iteration, self.model.flat)
-        return metrics | sketch | self._state(iteration)
+        return metrics | sketch | self._state(iteration) | self._evaluation(iteration)
 
     def lr(self, iteration: int) -> float:
         """Linear warm-up, then a cosine to a share of the peak; times what a fault makes of it."""
@@ -172,6 +178,17 @@ class Replica:
         if state and Cadence.is_due(cadence.optim_checksum, iteration):
             metrics["optim_checksum"] = tensor_checksum(torch.cat([state["exp_avg"], state["exp_avg_sq"]]))
         return metrics
+
+    def _evaluation(self, iteration: int) -> Metrics:
+        """What the averaged parameters make of held-out text."""
+        if self.average is None:
+            return {}
+        self.average.follow()
+        self.faults.on_average(iteration, self.average.flat_P)
+        if iteration % self.plan.scenario.cadence.evaluation:
+            return {}
+        accuracy, loss = self.average.evaluate()
+        return {"eval_accuracy": _digits(accuracy, 7), "eval_loss": _digits(loss, 7)}
 
     def _sketch(self, iteration: int, name: str, grad_P: torch.Tensor) -> Metrics:
         if not Cadence.is_due(self.plan.scenario.cadence.grad_sketch, iteration):

@@ -45,6 +45,12 @@ class FaultKind(StrEnum):
     """One rank sends the gradient of the iteration before, from one iteration on: it is read too early."""
     SLOW_RANK = "slow_rank"
     """One rank takes longer for its steps, from one iteration on."""
+    OVERFLOWING = "overflowing"
+    """One value of one rank's gradient overflows, again and again."""
+    STUCK_AVERAGE = "stuck_average"
+    """Bits of the averaged parameters are stuck, which evaluation alone reads."""
+    HANG = "hang"
+    """One rank does not come to the reduction, and the others wait for it."""
     CRASH = "crash"
     """The job dies and is launched again from its last checkpoint."""
 
@@ -356,6 +362,38 @@ _ALL = (
         phase="state",
         strikes_between=(0.3, 0.5),
         magnitude=1.4,
+    ),
+    Scenario(
+        name="hang",
+        summary="one rank never comes to the reduction: the others wait, and heartbeats say where",
+        label="stall",
+        seed=151,
+        fault=FaultKind.HANG,
+        is_of_one_rank=True,
+        phase="backward",
+        strikes_between=(0.75, 0.9),
+        runs_on_iterations=0,
+        cadence=Cadence(heartbeat=25),
+    ),
+    Scenario(
+        name="eval_falls",
+        summary="bits stick in the averaged parameters: evaluation falls, training knows nothing of it",
+        label="silent_drift",
+        seed=163,
+        fault=FaultKind.STUCK_AVERAGE,
+        phase="state",
+        strikes_between=(0.55, 0.7),
+        cadence=Cadence(evaluation=10),
+    ),
+    Scenario(
+        name="skips_one_rank",
+        summary="half precision, and the gradient of one rank alone overflows every fifteen iterations",
+        label="nan",
+        seed=173,
+        fault=FaultKind.OVERFLOWING,
+        is_of_one_rank=True,
+        phase="reduce_in",
+        training=Training(is_fp16=True),
     ),
 )
 SCENARIOS: Mapping[str, Scenario] = {scenario.name: scenario for scenario in _ALL}

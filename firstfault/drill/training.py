@@ -39,6 +39,10 @@ class Cadence:
     checkpoint: int = 100
     grad_sketch: int = 0
     """Linear checksums of the gradient before and behind its reduction; 0 leaves them out."""
+    heartbeat: int = 0
+    """Heartbeats of every rank; 0 leaves them out."""
+    evaluation: int = 0
+    """Evaluations of the averaged parameters on held-out text, by the first rank; 0 leaves them out."""
     bucket_norm: int = 0
     """Norm of the first half of the local gradient, as it enters the reduction; 0 leaves it out."""
 
