@@ -38,14 +38,13 @@ def test_the_names_of_this_machine_are_answered(api: Seeded, host: str) -> None:
     assert api.client().get("/v1/runs", headers={"Host": host}).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "host", ["evil.org", "localhost.evil.org", "10.0.0.1", "127.0.0.1.evil.org", "", "[", "a@b"]
-)
 @pytest.mark.parametrize("path", EVERYTHING)
-def test_a_foreign_name_for_loopback_is_refused(api: Seeded, host: str, path: str) -> None:
-    answer = api.client().get(path, headers={"Host": host})
-    assert answer.status_code == 403
-    assert answer.json()["type"] == "urn:firstfault:problem:foreign-request"
+def test_a_foreign_name_for_loopback_is_refused(api: Seeded, path: str) -> None:
+    client = api.client()
+    for host in ("evil.org", "localhost.evil.org", "10.0.0.1", "127.0.0.1.evil.org", "", "[", "a@b"):
+        answer = client.get(path, headers={"Host": host})
+        assert answer.status_code == 403
+        assert answer.json()["type"] == "urn:firstfault:problem:foreign-request"
 
 
 @pytest.mark.parametrize("path", EVERYTHING)

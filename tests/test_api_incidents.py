@@ -137,6 +137,16 @@ def test_new_evidence_makes_an_older_view_stale_but_keeps_the_decision(api: Seed
     assert client.get("/v1/incidents/a1").json()["state"] == "acknowledged"
 
 
+def test_an_incident_that_the_client_has_is_not_sent_again(api: Seeded) -> None:
+    api.put("llama", an_incident())
+    client = api.client()
+    tag = client.get("/v1/incidents/a1").headers["etag"]
+    again = client.get("/v1/incidents/a1", headers={"If-None-Match": tag})
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    set_state(client, "a1", state="acknowledged")
+    assert client.get("/v1/incidents/a1", headers={"If-None-Match": tag}).status_code == 200
+
+
 def test_a_star_matches_any_view_and_a_weak_tag_none(api: Seeded) -> None:
     api.put("llama", an_incident())
     client = api.client()
