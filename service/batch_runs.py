@@ -26,3 +26,10 @@ def by_run(batch: RecordBatch) -> Iterator[tuple[str, Ints, list[tuple[int, Even
 def part_of(batch: RecordBatch, run: str) -> str:
     """The first of the parts that a run's records came from."""
     return min((part for name, part in batch.origins or () if name == run), default="")
+
+
+def origins_of(batch: RecordBatch) -> list[tuple[str, str]]:
+    """(run, part) of everything in the batch, in order; a source without parts is one part of no name."""
+    if batch.origins is not None:
+        return sorted(batch.origins)
+    return [(name, "") for name in sorted({*batch.runs, *(event.run for _, event in batch.events)})]

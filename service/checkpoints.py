@@ -132,19 +132,33 @@ def save(db: Connection, tenure: Tenure, checkpoint: Checkpoint, now: float) -> 
     for state in checkpoint.states:
         row = {"source": tenure.source, "run": state.run, "home": state.parts[0], "saved_at": now}
         kept = {"version": state.version, "is_settled": state.is_settled, "snapshot": state.snapshot}
+        kept["is_retired"] = False
         parts = {"parts": json.dumps(state.parts)}
         upsert(db, tables.run_states, ["source", "run"], row | kept | parts)
     _count(db, checkpoint.counted)
 
 
-def states(
-    db: Connection, source: str, parts: Iterable[str], *, unsettled_only: bool = False
-) -> list[RunState]:
-    """The states of the runs at home in ``parts``, by run."""
+def retire(db: Connection, tenure: Tenure, runs: Sequence[str]) -> None:
+    """These runs need not be in memory any more; their states stay."""
+    guard(db, tenure, tenure.parts)
+    table = tables.run_states
+    mine = (table.c.source == tenure.source) & table.c.run.in_(list(runs))
+    db.execute(update(table).where(mine).values(is_retired=True))
+
+
+def parts_of_runs(db: Connection, source: str, parts: Iterable[str]) -> list[tuple[str, tuple[str, ...]]]:
+    """Every run at home in ``parts``, retired or not, with all the parts that it was seen in."""
     table = tables.run_states
     mine = (table.c.source == source) & table.c.home.in_(sorted(parts))
-    if unsettled_only:
-        mine &= table.c.is_settled.is_(False)
+    rows = db.execute(select(table.c.run, table.c.parts).where(mine).order_by(table.c.run))
+    return [(row.run, tuple(json.loads(row.parts))) for row in rows]
+
+
+def states(db: Connection, source: str, parts: Iterable[str], *, run: str | None = None) -> list[RunState]:
+    """The states of the runs at home in ``parts`` that are not retired; of ``run`` alone, retired or not."""
+    table = tables.run_states
+    which = table.c.is_retired.is_(False) if run is None else table.c.run == run
+    mine = (table.c.source == source) & table.c.home.in_(sorted(parts)) & which
     rows = db.execute(select(table).where(mine).order_by(table.c.run))
     return [
         RunState(

@@ -64,6 +64,8 @@ class WorkerConfig:
     quiet_after_s: float = 600.0
     """A run that is not over and of which nothing came for so long is shown as quiet: longer than a
     checkpoint of a large model or an evaluation takes."""
+    retire_after_s: float = 86_400.0
+    """A run of which nothing came for a day leaves the memory; its state is fetched back if it goes on."""
     max_losses: int = 5
     """Times in a row that other workers may take our partitions before anything came of them: beyond,
     two groups work on one store and would go on to take them from each other for ever."""
@@ -79,8 +81,9 @@ class WorkerConfig:
         ):
             if not least <= getattr(self, name) <= 3600.0:
                 raise ValueError(f"{name} must be from {least} to 3600, got {getattr(self, name)}")
-        if not 1.0 <= self.quiet_after_s <= 31_536_000.0:
-            raise ValueError(f"quiet_after_s must be from 1 to 31536000, got {self.quiet_after_s}")
+        for name in ("quiet_after_s", "retire_after_s"):
+            if not 1.0 <= getattr(self, name) <= 31_536_000.0:
+                raise ValueError(f"{name} must be from 1 to 31536000, got {getattr(self, name)}")
         if self.max_losses < 1:
             raise ValueError(f"max_losses must be >= 1, got {self.max_losses}")
         if self.checkpoint_every_records < 1:

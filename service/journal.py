@@ -11,6 +11,7 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from ingest.blocks import RecordBatch
@@ -70,6 +71,16 @@ class Journal:
             self._rejected[reason if is_known else "further reasons"] += 1
         for run in batch.runs:
             self._heard_of[run] = now
+
+    def silent_runs(self, pipeline: Pipeline, busy: AbstractSet[str]) -> list[str]:
+        """Runs of which nothing came for long and of which the store has all that is known."""
+        now = self.now()
+        waiting = busy | {*pipeline.dirty_runs(), *pipeline.unsaved_runs()}
+        return [
+            run
+            for run in pipeline.runs
+            if run not in waiting and now - self._heard_of.setdefault(run, now) >= self._config.retire_after_s
+        ]
 
     def judged(self, run: str, took_s: float) -> None:
         """A verdict was made."""

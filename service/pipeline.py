@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,8 +26,8 @@ from detectors.verdict import Verdict
 from ingest.alignment import AlignmentConfig, AttemptAligner
 from ingest.blocks import IterationBlock, RecordBatch
 
-from .batch_runs import by_run, part_of
-from .curves import CurveFold, CurvePoint
+from .batch_runs import by_run, origins_of, part_of
+from .curves import CurvePoint
 from .run_fold import RunFold
 from .snapshot import from_bytes, to_bytes
 
@@ -68,6 +68,8 @@ class Pipeline:
         """What could not be attributed to a run, per part of the source by field and rule."""
         self._sole: dict[str, str | None] = {}
         """The run of each part while it is the only one there: what nobody claims counts towards it."""
+        self.fetch: Callable[[str], bytes | None] = lambda _: None
+        """Gives the state of a run that was let go of, when a record of it comes."""
         self.records = 0
 
     @property
@@ -140,6 +142,16 @@ class Pipeline:
         runs = self._runs.values()
         return sum(one.admission.late for run in runs for one in run.aligner.attempts.values())
 
+    def let_go(self, name: str) -> None:
+        """Forget a run, which must be saved and judged; `fetch` gives it back if it goes on."""
+        del self._runs[name]
+
+    def note_parts(self, name: str, parts: Iterable[str]) -> None:
+        """A run that may not be held now was seen in these parts."""
+        for part in parts:
+            if self._sole.setdefault(part, name) != name:
+                self._sole[part] = None
+
     def parts_of(self, name: str) -> tuple[str, ...]:
         """Parts of the source that the run was seen in, in order."""
         return tuple(sorted(self._runs[name].parts))
@@ -173,15 +185,7 @@ class Pipeline:
 
     def curves(self, name: str, *, ended: bool = True) -> dict[int, dict[str, list[CurvePoint]]]:
         """Per attempt and metric the curve of a run, at most `MAX_BUCKETS` points each."""
-        run = self._runs[name]
-        found: dict[int, dict[str, list[CurvePoint]]] = {}
-        for attempt, aligner in sorted(run.aligner.attempts.items()):
-            fold = CurveFold()
-            fold.restore(run.curves[attempt].snapshot() if attempt in run.curves else {})
-            for block in aligner.pending() if ended else []:
-                fold.update(block)
-            found[attempt] = {metric: fold.points(metric) for metric in fold.metrics()}
-        return found
+        return self._runs[name].curve_points(ended=ended)
 
     def snapshot_run(self, name: str) -> bytes:
         """The state of one run, for a checkpoint."""
@@ -228,7 +232,12 @@ class Pipeline:
     def _run(self, name: str) -> RunFold | None:
         run = self._runs.get(name)
         if run is None and len(self._runs) < self.config.max_runs:
-            run = self._runs[name] = self._new_run(name)
+            saved = self.fetch(name)
+            if saved is None:
+                run = self._runs[name] = self._new_run(name)
+            else:
+                self.restore_run(saved)
+                run = self._runs[name]
         return run
 
     def _adopt(self, name: str, saved: Mapping[str, Any]) -> None:
@@ -242,12 +251,7 @@ class Pipeline:
         return RunFold(name, self.config.alignment, self.detectors)
 
     def _note_origins(self, batch: RecordBatch) -> None:
-        if batch.origins is None:
-            names = {*batch.runs, *(event.run for _, event in batch.events)}
-            pairs = {(name, "") for name in names}
-        else:
-            pairs = set(batch.origins)
-        for name, part in sorted(pairs):
+        for name, part in origins_of(batch):
             if name in self._runs and part not in self._runs[name].parts:
                 self._note_origin(name, part)
 

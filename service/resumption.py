@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
-from .checkpoints import Claim
+from .checkpoints import Claim, Tenure
 from .pipeline import Pipeline
 from .snapshot import SnapshotError
 from .store import Store
 
 log = logging.getLogger(__name__)
+
+NOWHERE = (-1, -1)
+"""Before the first iteration of the first attempt."""
 
 _UNUSABLE = (SnapshotError, ValueError, KeyError, TypeError, IndexError, AttributeError)
 """What restoring a state of another layout may raise."""
@@ -37,5 +43,27 @@ def resume(
         log.warning("checkpoint not usable; reading from the start", extra={"reason": str(error)})
         store.forget(claim.tenure)
         return new_pipeline(), {}
+    for name, parts in store.parts_of_runs(claim.tenure.source, claim.tenure.parts):
+        pipeline.note_parts(name, parts)
+    pipeline.fetch = partial(_fetch, store, claim.tenure, pipeline.version)
     pipeline.rejected = {part: Counter(counts) for part, counts in claim.rejected.items()}
     return pipeline, claim.offsets
+
+
+def _fetch(store: Store, tenure: Tenure, version: str, run: str) -> bytes | None:
+    """The state of a run that was retired; None where there is none that can be used."""
+    state = store.state_of(tenure, run)
+    return state.snapshot if state is not None and state.version == version else None
+
+
+def known_reaches(store: Store) -> dict[str, tuple[int, int]]:
+    """How far the store has every run judged."""
+    return {one.run: reach_of(json.loads(one.canonical)) for one in store.verdicts()}
+
+
+def reach_of(verdict: Mapping[str, Any]) -> tuple[int, int]:
+    """How far a run was judged: its last attempt and the iteration in it."""
+    attempts = [
+        (int(one["attempt"]), -1 if one["to"] is None else int(one["to"])) for one in verdict["attempts"]
+    ]
+    return max(attempts, default=NOWHERE)

@@ -12,7 +12,7 @@ from firstfault.telemetry import Event, EventKind
 from ingest.alignment import AlignmentConfig, RunAligner
 from ingest.blocks import IterationBlock
 
-from .curves import CurveFold
+from .curves import CurveFold, CurvePoint
 
 
 class RunFold:
@@ -58,6 +58,17 @@ class RunFold:
     def new_judge(self, attempt: int) -> AttemptJudge:
         """A judge that has seen nothing of ``attempt`` yet."""
         return AttemptJudge(attempt, self.aligner.config.lateness_iterations, self.detectors)
+
+    def curve_points(self, *, ended: bool) -> dict[int, dict[str, list[CurvePoint]]]:
+        """Per attempt and metric the curve; with ``ended`` what has not settled is part of it."""
+        found: dict[int, dict[str, list[CurvePoint]]] = {}
+        for attempt, aligner in sorted(self.aligner.attempts.items()):
+            fold = CurveFold()
+            fold.restore(self.curves[attempt].snapshot() if attempt in self.curves else {})
+            for block in aligner.pending() if ended else []:
+                fold.update(block)
+            found[attempt] = {metric: fold.points(metric) for metric in fold.metrics()}
+        return found
 
     def snapshot(self) -> Mapping[str, Any]:
         """The whole state as plain data."""

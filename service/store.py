@@ -111,9 +111,24 @@ class Store:
             reach(CrashPoint.IN_CHECKPOINT)
 
     def states(self, source: str, parts: Iterable[str]) -> list[RunState]:
-        """The states of the runs at home in ``parts`` as of their last checkpoint."""
+        """The states of the runs at home in ``parts``, but for retired ones, as of their last checkpoint."""
         with self.database.read() as db:
             return checkpoints.states(db, source, parts)
+
+    def state_of(self, tenure: Tenure, run: str) -> RunState | None:
+        """The state of one run of ours, retired or not; None where it was never saved."""
+        with self.database.read() as db:
+            return next(iter(checkpoints.states(db, tenure.source, tenure.parts, run=run)), None)
+
+    def parts_of_runs(self, source: str, parts: Iterable[str]) -> list[tuple[str, tuple[str, ...]]]:
+        """Every run at home in ``parts``, retired or not, with all the parts that it was seen in."""
+        with self.database.read() as db:
+            return checkpoints.parts_of_runs(db, source, parts)
+
+    def retire(self, tenure: Tenure, runs: Sequence[str]) -> None:
+        """These runs need not be in memory any more; their states stay until a record of them comes."""
+        with self.database.write() as db:
+            checkpoints.retire(db, tenure, runs)
 
     def forget(self, tenure: Tenure) -> None:
         """Drop the checkpoint of the tenure's parts, so that they are read again from their first record."""

@@ -104,10 +104,12 @@ run_states = Table(
     Column("parts", Text, nullable=False),
     Column("version", Text, nullable=False),
     Column("is_settled", Boolean, nullable=False),
+    Column("is_retired", Boolean, nullable=False),
     Column("snapshot", LargeBinary, nullable=False),
     Column("saved_at", Double, nullable=False),
 )
-"""The pipeline's state of each run at exactly the offsets of its parts (JSON list); ``home`` is the first."""
+"""The pipeline's state of each run at exactly the offsets of its parts (JSON list); ``home`` is the first.
+The state of a retired run stays here until a record of it comes."""
 
 runs = Table(
     "runs",

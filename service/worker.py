@@ -9,7 +9,6 @@ records. A crash repeats work since the checkpoint, and the ids absorb it.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
@@ -31,13 +30,12 @@ from .outlet import Outlet
 from .pipeline import Pipeline
 from .recorder import Recorder
 from .rejects import reason_of
-from .resumption import resume
+from .resumption import NOWHERE, known_reaches, reach_of, resume
 from .sentence import change_sentence
 from .store import Store
 
 log = logging.getLogger(__name__)
 
-_NOWHERE = (-1, -1)
 _LAST_WORDS_S = 2.0
 """How long a stopping worker waits for the broker to take its last verdicts: it must end within 5 s."""
 
@@ -72,6 +70,7 @@ class Worker:
         self._tenure: Tenure | None = None
         self._offsets: dict[str, int] = {}
         """Where each part stood at the last checkpoint."""
+        self._retire_at_s = 0.0
         self._journal = Journal(store, name, self._config, health)
         self._begin(new_pipeline())
 
@@ -101,7 +100,7 @@ class Worker:
         """Runs whose newest verdict is not stored yet."""
         self._open = set(pipeline.dirty_runs())
         """Runs whose stored verdict leaves out what is not complete."""
-        self._known = {one.run: _reach(json.loads(one.canonical)) for one in self._store.verdicts()}
+        self._known = known_reaches(self._store)
         self._counted: dict[str, tuple[int, bytes]] = {}
         self._records_unsaved = 0
         self._judged_at_s = self._saved_at_s = self._heard_at_s = time.monotonic()
@@ -143,6 +142,7 @@ class Worker:
         if self._is_time_to_save():
             self._save(source)
         self._hear_of_the_outside()
+        self._retire()
         self._recorder.turn()
         self._journal.note(self._pipeline, self._tenure)
 
@@ -211,7 +211,7 @@ class Worker:
         began_s = time.monotonic()
         verdict = self._pipeline.verdict(run, ended=ended)
         body = to_json(verdict)
-        if not ended and _reach(body) < self._known.get(run, _NOWHERE):
+        if not ended and reach_of(body) < self._known.get(run, NOWHERE):
             return  # read again after a restart: the store knows more of this run than we do yet
         canonical = canonical_bytes(verdict)
         self._journal.judged(run, time.monotonic() - began_s)
@@ -242,6 +242,17 @@ class Worker:
             self._store.mark_sent(done)
 
     # -- checkpoints
+
+    def _retire(self) -> None:
+        now_s = time.monotonic()
+        if self._tenure is None or now_s < self._retire_at_s:
+            return
+        self._retire_at_s = now_s + min(60.0, self._config.retire_after_s)
+        silent = self._journal.silent_runs(self._pipeline, self._due | self._open)
+        if silent:
+            self._store.retire(self._tenure, silent)
+            for run in silent:
+                self._pipeline.let_go(run)
 
     def _is_time_to_save(self) -> bool:
         if not self._records_unsaved:
@@ -283,11 +294,3 @@ class Worker:
             is_settled=run not in self._open and run not in self._due,
             snapshot=self._pipeline.snapshot_run(run),
         )
-
-
-def _reach(verdict: Mapping[str, Any]) -> tuple[int, int]:
-    """How far a run was judged: its last attempt and the iteration in it."""
-    attempts = [
-        (int(one["attempt"]), -1 if one["to"] is None else int(one["to"])) for one in verdict["attempts"]
-    ]
-    return max(attempts, default=_NOWHERE)

@@ -30,6 +30,7 @@ from service import crash_points, tables
 from service.config import Settings, WorkerConfig
 from service.crash_points import CrashPoint
 from service.errors import StoreError
+from service.pipeline import Pipeline
 from service.store import Store, StoreConfig
 from service.worker_process import warm_up, work_on_kafka, work_on_spool
 
@@ -64,9 +65,11 @@ class Kept:
     """What a store holds that must not depend on crashes."""
 
     verdicts: dict[str, bytes]
-    """Canonical bytes per run; they count every record, every rejected line and every late one."""
+    """Canonical bytes per run."""
     incidents: list[tuple[str, bytes]]
     rejected: dict[str, int]
+    arrivals: dict[str, tuple[int, ...]]
+    """Per run, as its saved state counts them: records, late ones, doubled ones, conflicting ones."""
 
 
 @dataclass(slots=True)
@@ -255,9 +258,21 @@ def kept(setup: Setup) -> Kept:
             verdicts={one.run: one.canonical for one in store.verdicts()},
             incidents=[(row.id, bytes(row.body)) for row in rows],
             rejected=store.rejected(),
+            arrivals=arrivals(store),
         )
     finally:
         store.close()
+
+
+def arrivals(store: Store) -> dict[str, tuple[int, ...]]:
+    """What the saved states say of how records came: none lost, none applied twice."""
+    pipeline = Pipeline()
+    with store.database.read() as db:
+        snapshots = [bytes(row.snapshot) for row in db.execute(select(tables.run_states.c.snapshot))]
+    for snapshot in snapshots:
+        pipeline.restore_run(snapshot)
+    counted = {verdict.run: verdict.coverage for verdict in pipeline.verdicts()}
+    return {run: (one.records, one.late, one.duplicates, one.conflicts) for run, one in counted.items()}
 
 
 def _is_forkserver() -> bool:

@@ -75,6 +75,7 @@ def test_the_store_knows_both_faults_before_anything_is_killed(never_killed: Kep
     assert b'"label":"silent_drift"' in never_killed.verdicts["bad"]
     assert b'"label":"nan"' in never_killed.verdicts["nan"]
     assert sum(never_killed.rejected.values()) == len(LINES) - 3 * 960
+    assert never_killed.arrivals == dict.fromkeys(("bad", "good", "nan"), (960, 0, 0, 0))
 
 
 @pytest.mark.parametrize("point", POINTS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -161,22 +162,23 @@ def test_an_outage_is_not_an_end_of_the_run(tmp_path: Path) -> None:
 
 
 def test_a_worker_whose_parts_were_taken_over_drops_them_and_waits(tmp_path: Path) -> None:
-    batches = batches_of(FAULTY)
     store, other = Store(tmp_path), Store(tmp_path)
     stop, at_end = stop_after(60)
-    taken: list[object] = []
 
-    def take_over() -> None:
-        threading.Event().wait(0.01)
-        if not taken:
-            taken.append(other.claim(NAME, ["topic:0"]))
-        at_end()
+    class TakenOver(ListSource):
+        """Another worker claims the part while there is still something to be read."""
+
+        def poll(self, timeout_s: float) -> list[RecordBatch]:
+            if self._next == 3:
+                other.claim(NAME, ["topic:0"])
+            threading.Event().wait(0.01)
+            return super().poll(timeout_s)
 
     worker = Worker(store, name=NAME, config=EAGER)
-    source = ListSource(batches, take_over, worker.claim)
+    source = TakenOver(batches_of(FAULTY), at_end, worker.claim)
     worker.run(source, stop)
     assert source.is_disowned
-    assert other.claim(NAME, ["topic:0"]).offsets.get("topic:0", 0) <= len(batches)
+    assert other.claim(NAME, ["topic:0"]).offsets.get("topic:0", 0) <= 3
     store.close()
     other.close()
 
@@ -285,3 +287,24 @@ def test_a_verdict_does_not_depend_on_the_records_of_other_runs() -> None:
     for batch in batches_of(FAULTY + log_lines("good")):
         beside.feed(batch)
     assert canonical_bytes(alone.verdict("job")) == canonical_bytes(beside.verdict("job"))
+
+
+def test_a_run_that_was_retired_goes_on_where_it_was(tmp_path: Path) -> None:
+    batches = batches_of(FAULTY)
+    config = replace(EAGER, retire_after_s=1.0)
+    store, said = Store(tmp_path), list[str]()
+    worker = Worker(store, name=NAME, config=config, say=said.append)
+    stop, at_end = stop_after(60)
+
+    def wait_for_retirement() -> None:
+        threading.Event().wait(0.01)
+        worker._journal.now = lambda: time.time() + 3600.0
+        worker._retire_at_s = 0.0
+        at_end()
+
+    worker.run(ListSource(batches[:4], wait_for_retirement, worker.claim), stop)
+    assert worker._pipeline.runs == []
+    store.close()
+    work(tmp_path, batches)
+    assert stored(tmp_path) == offline(batches)
+    assert offsets(tmp_path) == {"topic:0": len(batches)}

@@ -28,6 +28,7 @@ CREATE TABLE run_states (
     parts TEXT NOT NULL,
     version TEXT NOT NULL,
     is_settled {bool} NOT NULL,
+    is_retired {bool} NOT NULL,
     snapshot {blob} NOT NULL,
     saved_at {real} NOT NULL,
     PRIMARY KEY (source, run)
