@@ -44,31 +44,24 @@ def decide(
         return False
     check(found)
     revision = found.revision + 1
-    db.execute(
-        update(incidents)
-        .where(incidents.c.id == incident_id)
-        .values(
-            state=decision.state,
-            muted_until=decision.muted_until,
-            revision=revision,
-            seq=seq,
-            updated_at=now,
-        )
-    )
+    state = {"state": decision.state, "muted_until": decision.muted_until}
+    place = {"revision": revision, "seq": seq, "updated_at": now}
+    db.execute(update(incidents).where(incidents.c.id == incident_id).values(**state, **place))
     entry = {"who": decision.who, "state": decision.state, "note": decision.note}
     db.execute(insert(incident_log).values(seq=seq, incident_id=incident_id, at=now, **entry))
-    until = decision.muted_until
-    told = entry | {"muted_until": None if until is None else datetime.fromtimestamp(until, UTC).isoformat()}
-    body = json.dumps(told, sort_keys=True, separators=(",", ":"))
-    db.execute(
-        insert(changes).values(
-            seq=seq,
-            kind="state",
-            run_id=found.run_id,
-            incident_id=incident_id,
-            revision=revision,
-            at=now,
-            body=body.encode(),
-        )
-    )
+    about = {"run_id": found.run_id, "incident_id": incident_id, "revision": revision, "at": now}
+    body = _told(decision)
+    db.execute(insert(changes).values(seq=seq, kind="state", body=body, **about))
     return True
+
+
+def _told(decision: Decision) -> bytes:
+    """A decision as the event stream has it."""
+    until = decision.muted_until
+    told = {
+        "who": decision.who,
+        "state": decision.state,
+        "note": decision.note,
+        "muted_until": None if until is None else datetime.fromtimestamp(until, UTC).isoformat(),
+    }
+    return json.dumps(told, sort_keys=True, separators=(",", ":")).encode()

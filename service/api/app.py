@@ -62,7 +62,20 @@ def make_app(
     context = Context(
         database=database, config=config, clock=clock, history=history, further_reasons=further_reasons
     )
-    app = FastAPI(
+    app = _bare_app()
+    app.state.context = context
+    app.state.metrics = ApiMetrics(context)
+    app.state.hub = Hub(database, config, app.state.metrics.streams.set)
+    add_handlers(app)
+    for router in (*_ROUTERS, *routers):
+        app.include_router(router)
+    _add_openapi(app)
+    _wrap(app, context, app.state.metrics)
+    return app
+
+
+def _bare_app() -> FastAPI:
+    return FastAPI(
         title="firstfault",
         version=version("firstfault"),
         description=DESCRIPTION,
@@ -73,15 +86,6 @@ def make_app(
         redirect_slashes=False,
         dependencies=[Depends(known_parameters)],
     )
-    app.state.context = context
-    app.state.metrics = ApiMetrics(context)
-    app.state.hub = Hub(database, config, app.state.metrics.streams.set)
-    add_handlers(app)
-    for router in (*_ROUTERS, *routers):
-        app.include_router(router)
-    _add_openapi(app)
-    _wrap(app, context, app.state.metrics)
-    return app
 
 
 @contextlib.asynccontextmanager

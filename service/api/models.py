@@ -15,11 +15,6 @@ from .values import Answer, Timestamp, Whole
 
 COMPONENT = "x-component"
 """Marks a field whose schema is a component that is not one of these models."""
-CELLS = {
-    "type": "array",
-    "items": {"anyOf": [{"type": "number"}, {"type": "string"}, {"type": "null"}]},
-}
-"""The schema of one row of a matrix."""
 MAX_NOTE = 2000
 """Characters of a note: a paragraph, not a document."""
 
