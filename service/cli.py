@@ -24,8 +24,6 @@ unreadable, no check could judge a run, or the command used wrongly; else 0.
 
 app = typer.Typer(
     name="firstfault",
-    help="Find the first fault of a training job: which curve went wrong, on which rank, at which"
-    " iteration, and since when.",
     epilog="Start here: firstfault replay train.jsonl    or: firstfault demo",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -34,6 +32,27 @@ app = typer.Typer(
 config_app = typer.Typer(help="Look at the settings.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
 app.add_typer(token_app, name="token")
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version as release
+
+        typer.echo(f"firstfault {release('firstfault')}")
+        raise typer.Exit()
+
+
+@app.callback()
+def main_options(
+    *,
+    _version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_tell_version, help="The version, and end.")
+    ] = False,
+) -> None:
+    """Find the first fault of a training job: which curve went wrong, on which rank, at which
+    iteration, and since when.
+    """
+
 
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="Settings as TOML; see `config show`.")
@@ -193,9 +212,7 @@ def demo(
 @app.command()
 def version() -> None:
     """Say which release this is."""
-    from importlib.metadata import version as release
-
-    typer.echo(f"firstfault {release('firstfault')}")
+    _tell_version(asked=True)
 
 
 @config_app.command("show")

@@ -28,7 +28,7 @@ from .history_config import HistoryConfig
 from .intake_config import IntakeConfig
 from .pipeline import PipelineConfig
 from .serve_config import ServeConfig
-from .store_config import StoreConfig
+from .store_config import StoreConfig, masked
 
 ENVIRONMENT: Mapping[str, str] = {
     "FIRSTFAULT_KAFKA": "kafka.bootstrap",
@@ -202,6 +202,9 @@ def _coerce(value: object, hint: object, key: str) -> object:
     if typing.get_origin(hint) is Mapping:
         if not isinstance(value, Mapping):
             raise ConfigError(f"{key} must be a table, got {value!r}")
+        for name, inner in value.items():
+            if inner == MASK:
+                _scalar(inner, str, f"{key}.{name}")
         return dict(value)
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         members = [one for one in typing.get_args(hint) if one is not type(None)]
@@ -221,6 +224,8 @@ def _coerce(value: object, hint: object, key: str) -> object:
 
 
 def _scalar(value: object, hint: object, key: str) -> object:
+    if value == MASK:
+        raise ConfigError(f"{key} is the mask that `config show` prints: put the value in, or leave it out")
     if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     if hint is Path and isinstance(value, str | Path):
@@ -260,6 +265,8 @@ def _table(name: str, owner: object) -> str:
 
 
 def _masked(name: str, value: object) -> object:
+    if isinstance(value, str) and "://" in value:
+        return masked(value)
     is_secret = any(word in name for word in ("password", "secret", "token", "sasl_oauth"))
     return MASK if value and is_secret and isinstance(value, str) else value
 

@@ -6,6 +6,7 @@ away, a partition is starved, the worker is behind or dead (its row grows old), 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
@@ -49,6 +50,7 @@ class Journal:
         self._split: dict[str, str] = {}
         self._latencies_s: deque[float] = deque(maxlen=_LATENCIES)
         self._store_failure = ""
+        self._said: dict[str, Any] = {}
         self._lost_in_a_row = 0
         self._checkpoint_at: float | None = None
         self._checkpoint_bytes = 0
@@ -106,6 +108,10 @@ class Journal:
             log.warning("the store takes nothing; waiting", extra={"reason": reason})
         self._store_failure = reason
         self._counts["store_failures"] += 1
+        if self._said:
+            # Replacing a row of the same size often works where nothing else does.
+            with contextlib.suppress(StoreError):
+                self._store.say_health(self.component, {**self._said, "store_failure": reason})
 
     def store_works(self) -> None:
         """What was owed to the store is in it."""
@@ -133,7 +139,8 @@ class Journal:
             return
         self._said_at_s = now_s
         self._note_quiet(pipeline)
-        self._store.say_health(self.component, self._body(pipeline, tenure))
+        self._said = self._body(pipeline, tenure)
+        self._store.say_health(self.component, self._said)
 
     def _body(self, pipeline: Pipeline, tenure: Tenure | None) -> dict[str, Any]:
         spans = sorted(self._latencies_s)

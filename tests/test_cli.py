@@ -79,3 +79,10 @@ def test_every_command_explains_itself(firstfault: Run, command: str) -> None:
     assert status == 0
     assert command == "version" or "Examples:" in out
     assert max(len(line) for line in out.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("words", [["version"], ["--version"]])
+def test_the_version_is_told_as_a_command_and_as_an_option(firstfault: Run, words: list[str]) -> None:
+    from importlib.metadata import version
+
+    assert firstfault(*words) == (0, f"firstfault {version('firstfault')}\n", "")

@@ -135,3 +135,9 @@ def test_every_setting_is_shown() -> None:
             assert isinstance(node, dict)
             assert part in node, key
             node = node[part]
+
+
+@pytest.mark.parametrize("key", ["store.password", "kafka.client.sasl_plain_password"])
+def test_the_mask_of_a_secret_is_not_taken_for_the_secret(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key} is the mask that `config show` prints"):
+        load_settings(environment={}, overrides={key: MASK})
