@@ -9,7 +9,7 @@ the store and hands them to the dead-letter topic. All blocking work is done by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from anyio import CapacityLimiter, to_thread
@@ -25,9 +25,11 @@ from .intake_lines import Checked, check_json, check_lines
 from .intake_models import IntakeReply, Reason, operation
 from .intake_problem import PROBLEM_JSON, IntakeProblem, unavailable
 from .intake_sinks import Sink, SinkRefused, SinkUnavailable
-from .rejects import RejectTally
+from .rejects import FURTHER_REASONS, RejectTally
 
 PATH = "/v1/telemetry"
+_MAX_REASONS = 200
+"""Reasons counted one by one, as in an answer; the names of metrics are part of them."""
 
 
 @dataclass(slots=True)
@@ -36,12 +38,19 @@ class IntakeCounts:
 
     accepted: int = 0
     """Records and events that were handed on and acknowledged."""
-    rejected: RejectTally = field(default_factory=RejectTally)
-    """Lines and values that were not understood."""
+    rejected: dict[str, int] = field(default_factory=dict)
+    """Lines and values that were not understood, by reason; further reasons are one once there are many."""
     bodies: dict[int, int] = field(default_factory=dict)
     """Bodies by the status of their answer."""
     body_bytes: int = 0
     """Bytes received as they were sent."""
+
+    def add_rejected(self, by_reason: Mapping[str, int]) -> None:
+        """Count what one body had."""
+        for reason, count in by_reason.items():
+            is_known = reason in self.rejected or len(self.rejected) < _MAX_REASONS
+            kept = reason if is_known else FURTHER_REASONS
+            self.rejected[kept] = self.rejected.get(kept, 0) + count
 
 
 def make_intake_router(
@@ -89,9 +98,8 @@ class _Intake:
     async def answer(self, request: Request) -> Response:
         """What is said of one request; never raises for anything that a sender does."""
         try:
-            checked = await self._take(request)
-            body = reply_of(checked, self._config).model_dump_json().encode()
-            response = Response(body, status_code=202, media_type="application/json")
+            reply = await self._take(request)
+            response = Response(reply.model_dump_json(), 202, media_type="application/json")
         except IntakeProblem as problem:
             request_id = request.scope.get("state", {}).get("request_id")
             response = Response(
@@ -103,28 +111,31 @@ class _Intake:
         bodies[response.status_code] = bodies.get(response.status_code, 0) + 1
         return response
 
-    async def _take(self, request: Request) -> Checked:
+    async def _take(self, request: Request) -> IntakeReply:
         claim = claim_of(request.headers, self._config)
         body = await received(request.stream(), claim, self._config, self._waiting)
         self._counts.body_bytes += len(body)
         try:
-            checked = await to_thread.run_sync(self._check, body, claim, limiter=self._limiter)
-            self._counts.rejected.add(checked.why)
+            checked, reply = await to_thread.run_sync(self._check, body, claim, limiter=self._limiter)
+            self._counts.add_rejected(reply.rejected_by)
             if not checked.accepted:
-                raise _nothing_accepted(checked, self._config)
+                raise _nothing_accepted(reply)
             await to_thread.run_sync(self._hand_on, checked, limiter=self._limiter)
         finally:
             self._waiting.bytes -= held_bytes(body)
         self._counts.accepted += checked.accepted
-        return checked
+        return reply
 
-    def _check(self, body: bytes, claim: Claim) -> Checked:
-        data = unpacked(body, claim, self._config)
-        if claim.media is Media.ARROW:
+    def _check(self, body: bytes, claim: Claim) -> tuple[Checked, IntakeReply]:
+        checked = self._checked(unpacked(body, claim, self._config), claim.media)
+        return checked, reply_of(checked, self._config)
+
+    def _checked(self, data: bytes, media: Media) -> Checked:
+        if media is Media.ARROW:
             from .intake_arrow import check_arrow
 
             return check_arrow(data, self._decode, self._config)
-        check = check_json if claim.media is Media.JSON else check_lines
+        check = check_json if media is Media.JSON else check_lines
         decoder = self._decoders.pop()
         try:
             return check(data, decoder, self._config)
@@ -168,10 +179,9 @@ def _reasons(why: Sequence[Rejected], config: IntakeConfig) -> list[Reason]:
     ]
 
 
-def _nothing_accepted(checked: Checked, config: IntakeConfig) -> IntakeProblem:
-    reply = reply_of(checked, config)
+def _nothing_accepted(reply: IntakeReply) -> IntakeProblem:
     first = reply.reasons[0]
     where = f"line {first.line}: " if first.line is not None else ""
     told = f"{where}{first.field} {first.rule}, got {first.value}"
-    detail = f"none of {checked.rejected} lines could be used; {told}"
+    detail = f"none of {reply.rejected} lines could be used; {told}"
     return IntakeProblem(422, "nothing-accepted", detail, members=reply.model_dump())

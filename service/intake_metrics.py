@@ -29,7 +29,7 @@ class IntakeCollector(Collector):
         accepted = "Records and events accepted over HTTP, and durable."
         yield _counter("firstfault_intake_accepted", accepted, "", {"": counts.accepted})
         told = "Lines and values rejected over HTTP, also those of refused bodies."
-        yield _counter("firstfault_intake_rejected", told, "reason", counts.rejected.by_reason)
+        yield _counter("firstfault_intake_rejected", told, "reason", counts.rejected)
         size = "Bytes of bodies as they were sent."
         yield _counter("firstfault_intake_body_bytes", size, "", {"": counts.body_bytes})
 

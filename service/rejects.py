@@ -16,6 +16,7 @@ from .ink import clean
 _MAX_REASONS = 200
 """Reasons told apart; a reason holds no values, so logs have a handful."""
 _MAX_EXAMPLES = 2
+FURTHER_REASONS = "further reasons"
 
 
 def reason_of(rejected: Rejected) -> str:
@@ -39,7 +40,7 @@ class RejectTally:
             self.values += not one.whole
             reason = reason_of(one)
             if reason not in self.by_reason and len(self.by_reason) >= _MAX_REASONS:
-                reason = "further reasons"
+                reason = FURTHER_REASONS
             self.by_reason[reason] = self.by_reason.get(reason, 0) + 1
             kept = self.examples.setdefault(reason, [])
             if len(kept) < _MAX_EXAMPLES:

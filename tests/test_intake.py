@@ -77,7 +77,7 @@ def test_a_body_of_bad_lines_alone_is_refused_with_reasons_and_leaves_nothing() 
     assert told["detail"].startswith("none of 2 lines could be used; line 1: line must be JSON, got ")
     assert [one["line"] for one in told["reasons"]] == [1, 2]
     assert sink.messages == []
-    assert (counts.accepted, counts.rejected.records, counts.bodies) == (0, 2, {422: 1})
+    assert (counts.accepted, sum(counts.rejected.values()), counts.bodies) == (0, 2, {422: 1})
 
 
 @pytest.mark.parametrize("codec", PACK)
@@ -122,6 +122,15 @@ def test_a_long_body_is_cut_into_messages_that_fit() -> None:
     assert len(sink.messages) < 30
     assert sum(one.records for one in sink.messages) == 500
     assert sink.iterations("job") == list(range(500))
+
+
+def test_a_body_of_many_pieces_is_counted_by_its_lines() -> None:
+    sink = ListSink()
+    rows = [record(at, text="x" * 200) for at in range(40_000)]
+    body = lines(*rows[:39_000], b"{oops", *rows[39_000:])
+    told = post(client_of(sink), body).json()
+    assert (told["accepted"], told["rejected"], told["reasons"][0]["line"]) == (40_000, 1, 39_001)
+    assert sink.iterations("job") == list(range(40_000))
 
 
 def test_a_line_that_fits_no_message_is_rejected_and_stays_behind() -> None:
