@@ -169,14 +169,6 @@ def test_a_signal_ends_both_within_five_seconds_with_a_stream_open(tmp_path: Pat
     assert not [one for one in lines if one["level"] in ("error", "critical")]
 
 
-def test_a_service_that_is_killed_leaves_no_worker_behind(tmp_path: Path) -> None:
-    with serving(tmp_path) as service:
-        (worker,) = service.workers()
-        service.process.kill()
-        service.process.wait(30)
-        wait_until(lambda: not psutil.pid_exists(worker))
-
-
 def test_a_second_service_on_the_folder_or_the_port_is_refused(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
@@ -187,19 +179,6 @@ def test_a_second_service_on_the_folder_or_the_port_is_refused(tmp_path: Path) -
         status, words = refused(other, "--port", str(service.client.base_url.port))
         assert status == 3
         assert re.search(r"127\.0\.0\.1:[0-9]+: Address already in use: .*give another --port", words)
-
-
-def test_without_a_token_others_are_not_served(tmp_path: Path) -> None:
-    status, words = refused(tmp_path, "--host", "0.0.0.0", "--port", "0")
-    assert status == 2
-    assert "serve.host: 0.0.0.0 can be reached by others, which needs a token" in words
-
-
-def test_a_store_that_cannot_be_used_ends_the_service_with_3(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "firstfault.sqlite3").write_bytes(b"not a database at all, but long enough" * 100)
-    status, words = refused(tmp_path, "--port", "0")
-    assert (status, "firstfault.sqlite3" in words) == (3, True)
 
 
 def test_a_worker_that_cannot_live_is_told_by_readyz_while_the_api_answers(tmp_path: Path) -> None:
