@@ -94,7 +94,6 @@ class IncidentQuery:
     """Which incidents, newest first; None does not filter."""
 
     run: str | None = None
-    run_id: str | None = None
     label: str | None = None
     state: str | None = None
     certainty: str | None = None
@@ -103,7 +102,6 @@ class IncidentQuery:
     host: str | None = None
     since: float | None = None
     """Only what changed at this time or later."""
-    with_withdrawn: bool = False
     after: tuple[Any, ...] | None = None
     limit: int = 100
 
@@ -254,11 +252,10 @@ def _state_at(now: float) -> ColumnElement[str]:
 def _incident_filters(query: IncidentQuery, now: float) -> list[ColumnElement[bool]]:
     filters: list[ColumnElement[bool]] = [
         incidents.c[name] == getattr(query, name)
-        for name in ("run", "run_id", "label", "certainty", "severity")
+        for name in ("run", "label", "certainty", "severity")
         if getattr(query, name) is not None
     ]
-    if not query.with_withdrawn:
-        filters.append(incidents.c.is_withdrawn.is_(False))
+    filters.append(incidents.c.is_withdrawn.is_(False))
     if query.state is not None:
         filters.append(_state_at(now) == query.state)
     if query.since is not None:

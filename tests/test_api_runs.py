@@ -83,11 +83,12 @@ def test_what_is_no_cursor_is_refused(api: Seeded, cursor: str) -> None:
     assert api.client().get("/v1/runs", params={"cursor": cursor}).status_code == 422
 
 
-def test_runs_are_filtered_by_name_and_label(api: Seeded) -> None:
+def test_runs_are_filtered_by_name_label_and_severity(api: Seeded) -> None:
     api.put("team/llama", an_incident())
     api.put("team/llama-2")
     assert names(api, "/v1/runs?run=team%2Fllama")[0] == ["team/llama"]
     assert names(api, "/v1/runs?label=healthy")[0] == ["team/llama-2"]
+    assert names(api, "/v1/runs?severity=critical")[0] == ["team/llama"]
     assert names(api, "/v1/runs?run=team%2Fllama&label=healthy")[0] == []
 
 
@@ -95,7 +96,7 @@ def test_a_filter_with_a_slip_in_its_name_is_refused_and_named(api: Seeded) -> N
     problem = api.client().get("/v1/runs?lable=nan&limit=1&limit=2").json()
     assert problem["status"] == 422
     assert {one["parameter"] for one in problem["errors"]} == {"lable", "limit"}
-    assert "known: cursor, label, limit, order, run" in problem["detail"]
+    assert "known: cursor, label, limit, order, run, severity" in problem["detail"]
 
 
 def test_a_limit_beyond_the_settings_is_refused(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from .values import Answer, timestamp
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 
+RunSeverity = Literal["critical", "warning", "info", "none"]
 Order = Literal["newest", "severity"]
 _KEYS: Mapping[str, Sequence[type]] = {"newest": (float, str), "severity": (int, float, str)}
 
@@ -36,6 +37,7 @@ def list_runs(
     *,
     run: Annotated[Name | None, Query(description="Only the run of exactly this name.")] = None,
     label: Annotated[Label | None, Query(description="Only runs of this label.")] = None,
+    severity: Annotated[RunSeverity | None, Query(description="Only runs of this severity.")] = None,
     order: Annotated[
         Order, Query(description="Newest first, or the worst first and then newest.")
     ] = "newest",
@@ -48,6 +50,7 @@ def list_runs(
     query = RunQuery(
         run=run,
         label=label,
+        severity=severity,
         order=order,
         after=from_cursor(f"runs/{order}", cursor, _KEYS[order]),
         limit=size + 1,
