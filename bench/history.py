@@ -18,9 +18,9 @@ import numpy as np
 from firstfault.telemetry import WHOLE_ITERATION
 from ingest.blocks import ChecksumBlock, IterationBlock, NumberBlock
 from service.history_config import HistoryConfig
-from service.history_names import run_id_of
 from service.history_reader import HistoryReader
 from service.history_writer import HistoryWriter
+from service.run_id import run_id_of
 
 NUMBERS, CHECKSUMS = 8, 2
 CASES = ((8, 20_000, 500), (1000, 1000, 64), (10_000, 150, 50))

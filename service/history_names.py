@@ -18,7 +18,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 
 SUMMARY, COARSE, VALUES = "summary", "coarse", "values"
@@ -83,15 +82,6 @@ class Claim:
     first: int
     last: int
     is_whole: bool
-
-
-def run_id_of(run: str) -> str:
-    """The opaque id of a run: names may hold slashes.
-
-    >>> run_id_of("llama-7b")
-    '349b6e269c37c549'
-    """
-    return blake2b(run.encode(), digest_size=8).hexdigest()
 
 
 def attempt_folder(folder: Path, run_id: str, attempt: int) -> Path | None:

@@ -26,9 +26,10 @@ from ingest.blocks import IterationBlock
 
 from .history_budget import Budget
 from .history_config import HistoryConfig
-from .history_names import attempt_folder, check_incident_id, run_id_of
+from .history_names import attempt_folder, check_incident_id
 from .history_segments import AttemptSegments
 from .history_windows import Windows
+from .run_id import run_id_of
 
 log = logging.getLogger(__name__)
 

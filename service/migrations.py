@@ -20,7 +20,7 @@ from sqlalchemy import Connection, inspect, text
 
 from .database import Database
 from .errors import StoreError
-from .tables import run_id_of
+from .run_id import run_id_of
 
 _SCHEMA = files("service") / "schema"
 NEWEST = 2

@@ -37,8 +37,8 @@ from .incident_rows import (
 )
 from .migrations import check_schema, migrate
 from .rows import next_seq, to_body, upsert
+from .run_id import run_id_of
 from .store_config import DATABASE, StoreConfig
-from .tables import run_id_of
 
 __all__ = ["DATABASE", "IncidentChange", "Message", "Store", "StoreConfig", "StoredVerdict"]
 

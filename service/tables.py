@@ -6,7 +6,6 @@ kind (`FloatKind`): SQLite stores a NaN as NULL, and JSON has none.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from enum import IntEnum
 
@@ -23,8 +22,6 @@ from sqlalchemy import (
 )
 
 metadata = MetaData()
-
-RUN_ID_BYTES = 8
 
 
 class FloatKind(IntEnum):
@@ -43,15 +40,6 @@ _SPECIAL = {
     FloatKind.NEGATIVE_INFINITY: -math.inf,
     FloatKind.MISSING: None,
 }
-
-
-def run_id_of(run: str) -> str:
-    """The opaque id of a run: run names may hold slashes and anything else.
-
-    >>> run_id_of("llama-7b")
-    '349b6e269c37c549'
-    """
-    return hashlib.blake2b(run.encode(), digest_size=RUN_ID_BYTES).hexdigest()
 
 
 def to_columns(value: float | None) -> tuple[float | None, int]:

@@ -17,9 +17,9 @@ from starlette.testclient import TestClient
 from service.api.app import make_app
 from service.api.serving import ApiServer, make_server
 from service.api.settings import ApiConfig
+from service.run_id import run_id_of
 from service.store import Store
 from service.store_config import StoreConfig
-from service.tables import run_id_of
 
 from .service_builders import a_verdict, an_incident
 

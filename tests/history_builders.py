@@ -14,8 +14,8 @@ import numpy as np
 
 from ingest.blocks import Flags, Floats, IterationBlock
 from service.history_config import HistoryConfig
-from service.history_names import run_id_of
 from service.history_writer import HistoryWriter
+from service.run_id import run_id_of
 from tests.block_builders import block, masked
 
 RUN = run_id_of("run")

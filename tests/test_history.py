@@ -13,10 +13,11 @@ from numpy.testing import assert_array_equal
 
 from ingest.columns import batch_from_records
 from service.history_config import HistoryConfig
-from service.history_names import VALUES, run_id_of, segments
+from service.history_names import VALUES, segments
 from service.history_reader import HistoryReader
 from service.history_writer import HistoryWriter
 from service.pipeline import Pipeline
+from service.run_id import run_id_of
 from tests.block_builders import block, cut, masked
 from tests.history_builders import EVERYTHING, RUN, losses, named, noise, plain_summary, write
 from tests.record_builders import record

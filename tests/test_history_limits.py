@@ -16,9 +16,9 @@ from numpy.testing import assert_array_equal
 
 from ingest.blocks import IterationBlock
 from service.history_config import HistoryConfig
-from service.history_names import run_id_of
 from service.history_reader import HistoryReader
 from service.history_writer import HistoryWriter
+from service.run_id import run_id_of
 from tests.block_builders import block, cut
 from tests.history_builders import EVERYTHING, RUN, losses, named, noise, write
 

@@ -15,6 +15,7 @@ from service import migrations, tables
 from service.database import Database
 from service.errors import StoreError
 from service.migrations import NEWEST, migrate, schema_of
+from service.run_id import run_id_of
 from service.store import DATABASE, Store, StoreConfig
 
 from .service_builders import a_verdict, an_incident, bytes_of
@@ -82,7 +83,7 @@ def test_what_an_older_release_stored_is_there_after_the_update_and_after_going_
     with database.read() as db:
         run = db.execute(tables.runs.select()).one()
         incident = db.execute(tables.incidents.select()).one()
-    assert (run.run_id, run.run, run.label) == (tables.run_id_of("r/1"), "r/1", "silent_drift")
+    assert (run.run_id, run.run, run.label) == (run_id_of("r/1"), "r/1", "silent_drift")
     assert (run.severity, run.revision, bytes(run.verdict)) == ("critical", 3, verdict)
     assert (incident.run_id, incident.pattern, incident.state) == (
         run.run_id,

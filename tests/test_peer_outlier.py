@@ -218,7 +218,7 @@ def test_the_compiled_fold_gives_the_bits_of_the_plain_one(monkeypatch: pytest.M
 )
 def test_settings_out_of_range_are_refused(setting: str) -> None:
     with pytest.raises(ValueError, match=setting):
-        PeerOutlierConfig(**{setting: 0.0})
+        PeerOutlierConfig(**{setting: 0})
 
 
 def test_a_shift_far_beyond_the_noise_is_found_however_small_the_noise() -> None:

@@ -23,7 +23,7 @@ import pytest
 
 from service.folder_lock import FolderLock
 from service.local_kafka import LocalKafka
-from service.tables import run_id_of
+from service.run_id import run_id_of
 
 from .intake_builders import NDJSON
 from .service_builders import log_lines, write_log
