@@ -34,8 +34,9 @@ _SCHEMA = (
     f"""PRAGMA application_id = {_APPLICATION_ID}""",
     f"""PRAGMA user_version = {_VERSION}""",
 )
-_PRUNE_ROWS = 1000
-"""Rows deleted in one transaction: a few hundred MB at most, so that writers wait milliseconds."""
+_PRUNE_ROWS, _PRUNE_BYTES = 1000, 16 << 20
+"""Deleted in one transaction: a body is read to be freed, and writers wait for it milliseconds only."""
+_KEPT_LOG_BYTES = 64 << 20  # of the write-ahead log, which would stay as large as it ever was
 _NO_SPACE = ("database or disk is full", "disk I/O error", "database is locked")
 
 
@@ -186,6 +187,7 @@ class Spool:
             raise SpoolUnusable(f"{self.path}: must be a spool of firstfault, got another database")
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
+        db.execute(f"PRAGMA journal_size_limit = {_KEPT_LOG_BYTES}")
         with self._transaction():
             (version,) = db.execute("PRAGMA user_version").fetchone()
             if version > _VERSION:
@@ -216,7 +218,7 @@ class Spool:
                 "SELECT seq, length(body) FROM bodies WHERE seq < ? ORDER BY seq LIMIT ?",
                 (before_seq, _PRUNE_ROWS),
             ).fetchall():
-                if held - size - length < self._config.keep_bytes:
+                if held - size - length < self._config.keep_bytes or size > _PRUNE_BYTES:
                     break
                 rows, size, last = rows + 1, size + length, seq
             self._db.execute("DELETE FROM bodies WHERE seq <= ?", (last,))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ingest.blocks import Rejected
-from ingest.kafka_clients import make_client
+from ingest.kafka_clients import close_now, make_client
 from ingest.kafka_topics import TopicsConfig, unreachable
 
 log = logging.getLogger(__name__)
@@ -155,7 +155,7 @@ class Publisher:
                     # No topic or no broker: verdicts must not wait behind a flood of letters.
                     self._put_back(letters[at + 1 :])
                     break
-        producer.close(timeout=self._config.retry_s)
+        close_now(producer)  # `close` has waited for what could still arrive
 
     def _connected(self) -> Any:
         """A producer, once the broker answers; None when closed before."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -119,6 +120,22 @@ def test_the_last_verdict_of_an_outage_arrives_after_it(broker: LocalKafka, new_
     messages = consumed(broker.address, topic, lambda came: [m.value for m in came][-1:] == [b"3"])
     assert (messages[0].value, messages[-1].value) == (b"1", b"3")
     publisher.close()
+
+
+def test_what_cannot_arrive_any_more_is_dropped_at_the_end_and_leaves_no_thread(
+    broker: LocalKafka, new_topic: NewTopic
+) -> None:
+    publisher = a_publisher(broker.address, verdicts=new_topic(1))
+    publisher.publish_verdict(1, "a1", b"{}")
+    assert publisher.flush(30)
+    broker.stop()
+    try:
+        publisher.publish_verdict(2, "a1", b"{}")
+        publisher.close(timeout_s=2.0)
+    finally:
+        broker.start()
+    assert (publisher.counts.sent, publisher.counts.dropped_verdicts) == (1, 1)
+    assert [one.name for one in threading.enumerate() if one.name == "publisher"] == []
 
 
 def test_topics_are_created_once_and_verdicts_are_compacted(broker: LocalKafka) -> None:

@@ -122,6 +122,15 @@ def test_pruning_keeps_what_is_not_covered_and_the_newest_of_what_is(tmp_path: P
     keeping.close()
 
 
+def test_large_bodies_are_pruned_to_the_last_one_that_is_covered(tmp_path: Path) -> None:
+    spool = a_spool(tmp_path, keep_bytes=0)
+    for _ in range(5):
+        spool.append([(None, b"x" * (7 << 20))])
+    assert spool.prune(before_seq=5) == 4
+    assert (spool.usage().rows, spool.usage().bytes, spool.usage().first_seq) == (1, 7 << 20, 5)
+    spool.close()
+
+
 @pytest.mark.parametrize(("offset", "value"), [(1, "offsets 1 to 2"), (99, "offset 99 of 4")])
 def test_bodies_that_are_gone_are_told_and_the_rest_is_read(tmp_path: Path, offset: int, value: str) -> None:
     spool = a_spool(tmp_path, 0, 1, 2, keep_bytes=0)
