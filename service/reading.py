@@ -138,6 +138,12 @@ def verdict_bytes(db: Connection, run_id: str) -> bytes | None:
     return None if found is None else bytes(found)
 
 
+def verdicts_bytes(db: Connection, run_ids: Sequence[str]) -> dict[str, bytes]:
+    """The canonical verdicts of some runs, by their ids."""
+    rows = db.execute(select(runs.c.run_id, runs.c.verdict).where(runs.c.run_id.in_(run_ids)))
+    return {row.run_id: bytes(row.verdict) for row in rows}
+
+
 def open_incidents(db: Connection, run_ids: Sequence[str], now: float) -> dict[str, int]:
     """How many confirmed incidents of each run nobody has dealt with; runs without any are left out."""
     counted = (

@@ -65,13 +65,17 @@ _VERB = re.compile(r"\{(\w+?)s\}")
 
 def headline(verdict: Verdict) -> str:
     """The sentence that says what happened: ``llama-7b: silent drift. Rank 3 holds …``."""
-    run, label = clean(verdict["run"]), str(verdict["label"])
+    label = str(verdict["label"])
+    return f"{clean(verdict['run'])}: {LABEL_WORDS.get(label, label)}. {what_happened(verdict)}"
+
+
+def what_happened(verdict: Verdict) -> str:
+    """The headline where name and label of the run stand beside it: ``Rank 3 holds …``."""
     root = root_incident(verdict)
     if root is not None and root["certainty"] == "confirmed":
-        sentences = incident_sentence(root, verdict) + _later(root, verdict)
-        return f"{run}: {LABEL_WORDS.get(label, label)}. {sentences}"
-    if label == "undetermined":
-        return f"{run}: undetermined. {_why_undetermined(verdict)}"
+        return incident_sentence(root, verdict) + _later(root, verdict)
+    if verdict["label"] == "undetermined":
+        return _why_undetermined(verdict)
     tail = ""
     if root is not None and root["certainty"] == "suspected":
         tail = f" Not confirmed: {incident_sentence(root, verdict)}"
@@ -80,8 +84,7 @@ def headline(verdict: Verdict) -> str:
     elif root is not None:
         metric = clean(METRIC_WORDS.get(str(root["first"]["metric"]), root["first"]["metric"]))
         tail = f" The {metric} left its course at iteration {root['first']['iteration']} and recovered."
-    words = LABEL_WORDS.get(label, label)
-    return f"{run}: {words}. No fault visible up to iteration {_judged_to(verdict)}.{tail}"
+    return f"No fault visible up to iteration {_judged_to(verdict)}.{tail}"
 
 
 def _later(root: Incident, verdict: Verdict) -> str:

@@ -183,7 +183,7 @@ def test_an_answer_that_the_client_has_is_not_sent_again(api: Seeded, path: str)
 def test_a_run_says_in_one_sentence_what_happened(api: Seeded) -> None:
     run_id = api.put("llama", an_incident())
     sentence = api.client().get(f"/v1/runs/{run_id}").json()["sentence"]
-    assert sentence.startswith("llama: silent drift. Rank 3 (host node-07) holds other parameters")
+    assert sentence.startswith("Rank 3 (host node-07) holds other parameters")
 
 
 def test_the_history_of_a_run_is_paged_without_gap_or_double(api: Seeded) -> None:

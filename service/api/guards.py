@@ -21,8 +21,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .problems import ProblemError, problem_response, store_unavailable
 
-_OPEN_PATHS = frozenset({"/healthz", "/readyz"})
-"""Probes of an orchestrator hold no token; what is said to them names nothing."""
+_OPEN_PATHS = frozenset({"/healthz", "/readyz", "/"})
+_OPEN_PREFIX = "/page/"
+"""Probes of an orchestrator hold no token; what is said to them names nothing. Nor does a browser that
+asks for the page, which holds no data and asks its reader for the token."""
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _MAX_ADDRESSES = 4096
 """Addresses whose failures are counted; the oldest is forgotten first."""
@@ -107,7 +109,7 @@ class Guard:
         return True
 
     def _admit(self, scope: Scope) -> Grant | None:
-        headers, is_open = Headers(scope=scope), scope["path"] in _OPEN_PATHS
+        headers, is_open = Headers(scope=scope), _is_open(scope)
         try:
             return self._identify(scope, headers, is_open=is_open)
         except ProblemError:
@@ -177,6 +179,11 @@ class Failures:
         if len(self._since) > _MAX_ADDRESSES:
             self._since.popitem(last=False)
         return 60.0 - (now_s - since_s) if count >= self._per_minute else 0.0
+
+
+def _is_open(scope: Scope) -> bool:
+    path = scope["path"]
+    return path in _OPEN_PATHS or (path.startswith(_OPEN_PREFIX) and scope["method"] in _SAFE_METHODS)
 
 
 def scope_needed(method: str, path: str) -> TokenScope:

@@ -20,7 +20,6 @@ from service.triage import Decision, decide
 from .answers import answer, etag_of, spliced, tag_matches, tagged
 from .context import context_of
 from .models import (
-    FirstFault,
     IncidentAnswer,
     IncidentPage,
     IncidentSummary,
@@ -31,6 +30,7 @@ from .models import (
 from .pages import from_cursor, to_cursor
 from .parameters import Cursor, IncidentId, Limit, Name
 from .problems import ProblemError, ProblemItem, not_found
+from .run_summary import first_fault
 from .values import timestamp
 
 router = APIRouter(prefix="/v1/incidents", tags=["incidents"])
@@ -176,7 +176,6 @@ class _Sizes:
 def _summary(row: IncidentRow, sizes: _Sizes) -> dict[str, Any]:
     incident = json.loads(row.body)
     first = incident["first"]
-    hosts = sorted({one["host"] for one in first["suspects"] if one.get("host")})
     return {
         "id": row.id,
         "run_id": row.run_id,
@@ -186,13 +185,7 @@ def _summary(row: IncidentRow, sizes: _Sizes) -> dict[str, Any]:
         "muted_until": timestamp(row.muted_until),
         "is_withdrawn": row.is_withdrawn,
         "sentence": incident_sentence(incident, sizes.coverage(row.run_id, first)),
-        "first": FirstFault(
-            **{
-                name: first[name]
-                for name in ("attempt", "iteration", "interval", "ranks", "rank_count", "metric")
-            },
-            hosts=hosts,
-        ),
+        "first": first_fault(first),
         "revision": row.revision,
         "opened_at": timestamp(row.opened_at) or "",
         "updated_at": timestamp(row.updated_at) or "",

@@ -40,6 +40,30 @@ class Freshness(Answer):
     quiet_since: Timestamp | None = Field(description="Since when nothing came of a run that has not ended.")
 
 
+class FirstFault(Answer):
+    """Where and when an incident began."""
+
+    attempt: Whole
+    iteration: Whole
+    interval: list[Whole | None]
+    ranks: list[int]
+    rank_count: int
+    hosts: list[str]
+    metric: str | None
+
+
+class CoverageSummary(Answer):
+    """How much of a run was looked at, in numbers; the verdict has it in words."""
+
+    ranks: Whole
+    metrics: Whole = Field(description="Metrics that were reported.")
+    checks_run: Whole
+    checks_not_run: Whole = Field(description="Checks that lacked what they need.")
+    blind_to: Whole = Field(description="Kinds of fault that this telemetry can never show.")
+    silent_ranks: Whole
+    rejected: Whole = Field(description="Records and values that could not be read.")
+
+
 class RunSummary(Answer):
     """A run in a list."""
 
@@ -47,8 +71,12 @@ class RunSummary(Answer):
     run: str = Field(description="The name that telemetry gives it.")
     label: Label
     severity: str = Field(description="The worst of its incidents: critical, warning, info or none.")
+    sentence: str = Field(description="What happened, on which rank, since when.")
+    incident_id: str | None = Field(description="The incident that the sentence is about.")
+    first: FirstFault | None = Field(description="Where and when that incident began.")
     judged_to_iteration: Whole | None
     open_incidents: int = Field(description="Confirmed incidents that nobody has dealt with.")
+    coverage: CoverageSummary
     revision: int
     first_seen_at: Timestamp
     updated_at: Timestamp
@@ -66,7 +94,6 @@ class RunPage(Answer):
 class RunAnswer(RunSummary):
     """One run: what happened in a sentence, and how fresh that is."""
 
-    sentence: str
     freshness: Freshness
 
 
@@ -76,18 +103,6 @@ class VerdictAnswer(Answer):
     run_id: str
     freshness: Freshness
     verdict: dict[str, Any] = Field(json_schema_extra={COMPONENT: "Verdict"})
-
-
-class FirstFault(Answer):
-    """Where and when an incident began."""
-
-    attempt: Whole
-    iteration: Whole
-    interval: list[Whole | None]
-    ranks: list[int]
-    rank_count: int
-    hosts: list[str]
-    metric: str | None
 
 
 class IncidentSummary(Answer):

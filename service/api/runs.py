@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy import Connection
@@ -12,7 +12,6 @@ from sqlalchemy import Connection
 from detectors.evidence import Label
 from service import reading
 from service.reading import RunQuery, RunRow
-from service.sentence import headline
 
 from .answers import answer, body_of, spliced, tagged
 from .context import Context, context_of
@@ -22,6 +21,7 @@ from .models import EventKind, EventPage, Freshness, RunAnswer, RunPage, RunSumm
 from .pages import from_cursor, to_cursor
 from .parameters import Cursor, Limit, Name, RunId
 from .problems import not_found
+from .run_summary import summaries, summary
 from .values import Answer, timestamp
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
@@ -57,8 +57,7 @@ def list_runs(
     )
     with context.database.read() as db:
         rows = reading.list_runs(db, query)
-        counts = reading.open_incidents(db, [row.run_id for row in rows], context.clock())
-    items = [RunSummary(**_summary(row, counts)) for row in rows[:size]]
+        items = [RunSummary(**one) for one in summaries(db, rows[:size], context.clock())]
     more = len(rows) > size
     place = to_cursor(f"runs/{order}", reading.place_of_run(rows[size - 1], order)) if more else None
     return answer(RunPage(items=items, next=place))
@@ -70,11 +69,9 @@ def get_run(request: Request, run_id: RunId) -> Response:
     context = context_of(request)
     with context.database.read() as db:
         row, verdict, freshness = _verdict(db, context, run_id)
-        counts = reading.open_incidents(db, [run_id], context.clock())
-    sentence = headline(json.loads(verdict))
-    return tagged(
-        request, body_of(RunAnswer(**_summary(row, counts), sentence=sentence, freshness=freshness))
-    )
+        count = reading.open_incidents(db, [run_id], context.clock()).get(run_id, 0)
+    told = summary(row, json.loads(verdict), count)
+    return tagged(request, body_of(RunAnswer(**told, freshness=freshness)))
 
 
 @router.get("/{run_id}/verdict", response_model=VerdictAnswer, summary="What is concluded of a run")
@@ -133,19 +130,3 @@ def _verdict(db: Connection, context: Context, run_id: str) -> tuple[RunRow, byt
         quiet_since=timestamp(row.quiet_since),
     )
     return row, verdict, freshness
-
-
-def _summary(row: RunRow, open_incidents: Mapping[str, int]) -> dict[str, Any]:
-    return {
-        "run_id": row.run_id,
-        "run": row.run,
-        "label": row.label,
-        "severity": row.severity,
-        "judged_to_iteration": row.judged_to,
-        "open_incidents": open_incidents.get(row.run_id, 0),
-        "revision": row.revision,
-        "first_seen_at": timestamp(row.first_seen_at) or "",
-        "updated_at": timestamp(row.updated_at) or "",
-        "newest_record_at": timestamp(row.newest_record_at),
-        "quiet_since": timestamp(row.quiet_since),
-    }
