@@ -155,13 +155,17 @@ def _make_server(
     from .api.serving import make_server
     from .intake import IntakeCounts, make_intake_router
     from .intake_metrics import IntakeCollector
+    from .page.routes import make_page_router
     from .worker_process import HISTORY
 
     counts = IntakeCounts()
     app = make_app(
         database,
         settings.api,
-        routers=[make_intake_router(sink, settings.intake, decode=settings.decode, counts=counts)],
+        routers=[
+            make_intake_router(sink, settings.intake, decode=settings.decode, counts=counts),
+            make_page_router(),
+        ],
         history_folder=request.data / HISTORY,
         further_reasons=lambda: _reasons(supervisor.state()),
     )

@@ -20,11 +20,13 @@ from service.config import ENVIRONMENT, setting_keys
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("firstfault", "ingest", "detectors", "service")
 SCHEMA = {f"service/schema/{number:04d}_{way}.sql" for number in (1, 2) for way in ("up", "down")}
+PAGE = {str(path.relative_to(ROOT)) for path in (ROOT / "service" / "page" / "static").iterdir()}
 DATA_FILES = {
     "detectors/verdict.schema.json",
     "service/api/examples.json",
     "service/local_kafka.pom.xml",
     *SCHEMA,
+    *PAGE,
 }
 
 

@@ -1,0 +1,141 @@
+"""Serves the page: its document, its modules and style, and plotly.js out of the installed package.
+
+None of it holds data, so a browser gets it without a token; what the page shows it asks of the API.
+"""
+
+from __future__ import annotations
+
+import gzip
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from importlib import resources
+from importlib.metadata import version
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from service.api.answers import tag_matches
+from service.api.problems import not_found
+
+_TYPES: Mapping[str, str] = {
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_DOCUMENT = "index.html"
+_REVALIDATE = "no-cache"
+"""Our own files are asked for each time, and answered with 304: a new release shows at once."""
+_FOR_A_YEAR = "public, max-age=31536000, immutable"
+"""plotly.js has its version in its name, so what a name stands for never changes."""
+
+ViewId = Annotated[str | None, Query(max_length=64)]
+Place = Annotated[str | None, Query(max_length=20)]
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file as it is sent."""
+
+    body: bytes
+    media_type: str
+    etag: str
+    cache: str = _REVALIDATE
+    encoding: str = ""
+
+
+class Plotly:
+    """plotly.js of the installed package, packed once, when it is first asked for."""
+
+    def __init__(self) -> None:
+        self.version = version("plotly")
+        self.name = f"plotly-{self.version}.min.js"
+        self._lock, self._packed = threading.Lock(), b""
+
+    def file(self, *, is_packed: bool) -> File:
+        """The script, for a client that unpacks gzip or for one that does not."""
+        body = self._gzipped() if is_packed else self._plain()
+        encoding = "gzip" if is_packed else ""
+        etag = f'"plotly-{self.version}{"-gzip" if is_packed else ""}"'
+        return File(body, _TYPES[".js"], etag, _FOR_A_YEAR, encoding)
+
+    def _gzipped(self) -> bytes:
+        with self._lock:
+            # mtime: the same bytes from every process behind one address
+            self._packed = self._packed or gzip.compress(self._plain(), mtime=0)
+        return self._packed
+
+    @staticmethod
+    def _plain() -> bytes:
+        # not `import plotly`: its Python side takes longer to import than all of ours
+        return resources.files("plotly").joinpath("package_data/plotly.min.js").read_bytes()
+
+
+def make_page_router() -> APIRouter:
+    """The routes of the page: ``/`` and what it loads, below ``/page/``."""
+    router = APIRouter(include_in_schema=False)
+    plotly = Plotly()
+    files = _load()
+    document = _document(files.pop(_DOCUMENT), plotly)
+
+    @router.get("/")
+    def page(
+        request: Request,
+        *,
+        run: ViewId = None,
+        incident: ViewId = None,
+        attempt: Place = None,
+        start: Annotated[Place, Query(alias="from")] = None,
+        to: Place = None,
+    ) -> Response:
+        # they name the view to the page's own static/address.js; an unknown one is refused as everywhere
+        del run, incident, attempt, start, to
+        return _send(request, document)
+
+    @router.get("/page/{name}")
+    def part(request: Request, name: str) -> Response:
+        if name == plotly.name:
+            return _send(request, plotly.file(is_packed=_unpacks_gzip(request)))
+        if name not in files:
+            raise not_found("file", name)
+        return _send(request, files[name])
+
+    return router
+
+
+def _load() -> dict[str, File]:
+    """Every file of the page by its name; a request can name these and nothing else."""
+    folder = resources.files(__package__).joinpath("static")
+    return {one.name: _file(one.name, one.read_bytes()) for one in folder.iterdir() if one.is_file()}
+
+
+def _file(name: str, body: bytes) -> File:
+    media_type = _TYPES.get("." + name.rpartition(".")[2], "text/html; charset=utf-8")
+    return File(body, media_type, f'"{blake2b(body, digest_size=16).hexdigest()}"')
+
+
+def _document(template: File, plotly: Plotly) -> File:
+    """The document, told under which name plotly.js is served."""
+    return _file(_DOCUMENT, template.body.replace(b"{plotly}", plotly.name.encode()))
+
+
+def _unpacks_gzip(request: Request) -> bool:
+    """Whether gzip is among the encodings that the client takes.
+
+    RFC 9110, section 12.5.3; a weight of 0 is a refusal.
+    """
+    for one in ",".join(request.headers.getlist("accept-encoding")).split(","):
+        name, _, weight = one.replace(" ", "").lower().partition(";q=")
+        if name in ("gzip", "x-gzip", "*"):
+            return weight.rstrip("0") not in ("0.", "") if weight else True
+    return False
+
+
+def _send(request: Request, file: File) -> Response:
+    headers = {"ETag": file.etag, "Cache-Control": file.cache, "Vary": "Accept-Encoding"}
+    if file.encoding:
+        headers["Content-Encoding"] = file.encoding
+    if tag_matches(request.headers.getlist("if-none-match"), file.etag, is_weak_fine=True):
+        return Response(status_code=304, headers=headers)
+    return Response(file.body, media_type=file.media_type, headers=headers)

@@ -1,0 +1,50 @@
+// Asks the API. What has not changed since it was last asked is the same object again.
+
+const TOKEN = "firstfault.token";
+const MAX_KEPT = 200;
+const kept = new Map();
+
+/** An answer that is no data: the problem document, or its status alone. */
+export class Problem extends Error {
+  constructor(status, document) {
+    super(document?.detail ?? `the service answered ${status}`);
+    this.status = status;
+    this.kind = (document?.type ?? "").split(":").at(-1);
+  }
+}
+
+/** The token of this tab, if one was given. */
+export function token() {
+  return sessionStorage.getItem(TOKEN);
+}
+
+/** Keep a token until this tab is closed, or forget it. */
+export function setToken(given) {
+  kept.clear();
+  if (given) sessionStorage.setItem(TOKEN, given);
+  else sessionStorage.removeItem(TOKEN);
+}
+
+/** The headers that every request has. */
+export function headers() {
+  return token() ? { Authorization: `Bearer ${token()}` } : {};
+}
+
+/** The JSON at `path`. Throws a `Problem`, or a TypeError where there is no answer at all. */
+export async function get(path, signal) {
+  const before = kept.get(path);
+  const asked = before ? { ...headers(), "If-None-Match": before.tag } : headers();
+  const answer = await fetch(path, { headers: asked, signal, cache: "no-store" });
+  if (answer.status === 304 && before) return before.data;
+  if (!answer.ok) throw new Problem(answer.status, await answer.json().catch(() => null));
+  const data = await answer.json();
+  keep(path, answer.headers.get("etag"), data);
+  return data;
+}
+
+function keep(path, tag, data) {
+  kept.delete(path);
+  if (!tag) return;
+  kept.set(path, { tag, data });
+  if (kept.size > MAX_KEPT) kept.delete(kept.keys().next().value);
+}

@@ -1,0 +1,156 @@
+// One incident: what happened, what to do about it, and what it is believed on.
+
+import { copyable, h, name, visible } from "./dom.js";
+import { LABELS, between, counted, moment, number, rankList, severityMark, spaced } from "./words.js";
+
+const SHOWN_EVIDENCE = 50;
+
+/** The sentence and how sure it is. */
+export function headOf(one) {
+  const { incident } = one;
+  const facts = [
+    severityMark(one.severity),
+    spaced(incident.certainty),
+    spaced(incident.pattern),
+    `first alarm at iteration ${incident.detected_at_iteration}`,
+    one.is_withdrawn ? "withdrawn: later records explain it" : spaced(one.state),
+  ];
+  const opened = h("span", { class: "tag" }, "stored ", moment(one.opened_at));
+  const tags = facts.map((fact) => h("span", { class: "tag" }, fact));
+  return [h("h2", { class: "sentence" }, visible(one.sentence)), h("p", { class: "tags" }, tags, opened)];
+}
+
+/** What to do, in order, with the commands to copy. */
+export function stepsOf({ incident }) {
+  if (!incident.advice?.length) return [h("h3", null, "What to do"), h("p", null, "Nothing: it recovered by itself.")];
+  const steps = incident.advice.map((step, at) => {
+    const target = step.target ? [": ", name(step.target)] : [];
+    const command = step.command ? copyable(step.command, `step-${at}`, "the command") : null;
+    return h("li", null, h("span", { class: "action" }, sentenceCase(spaced(step.action)), ...target), command);
+  });
+  return [h("h3", null, "What to do"), h("ol", { class: "steps" }, steps)];
+}
+
+/** Who, since when, what is still good, and what it costs. */
+export function factsOf({ incident, log }) {
+  const { first } = incident;
+  const rows = [
+    ["Where", suspects(first)],
+    ["Since", since(first)],
+    ["Last good", lastGood(incident.last_good ?? {})],
+    ["Cost", cost(incident.cost ?? {})],
+    ["Then", chain(incident.chain ?? [])],
+    ["Victims", first.victims?.length ? `rank ${rankList(first.victims, first.victim_count)}` : null],
+    ["Note", first.note ? visible(first.note) : null],
+    ...log.map((entry) => ["Log", logged(entry)]),
+  ];
+  const shown = rows.filter(([, value]) => value !== null);
+  return [h("h3", null, "In numbers"), h("dl", null, shown.map(([key, value]) => [h("dt", null, key), h("dd", null, value)]))];
+}
+
+/** What may lie behind it, the likeliest first. */
+export function causesOf({ incident }) {
+  if (!incident.causes?.length) return [];
+  const causes = incident.causes.map((cause) => {
+    const stage = cause.stage && cause.stage !== "unknown" ? `, ${spaced(cause.stage)}` : "";
+    const share = Math.round(cause.confidence * 100);
+    const meter = h("meter", { min: 0, max: 100, value: share, "aria-label": `confidence ${share} %` });
+    const because = h("ul", null, cause.because.map((reason) => h("li", null, visible(reason))));
+    return h("li", null, h("span", { class: "action" }, spaced(cause.kind), stage), meter, ` ${share} %`, because);
+  });
+  return [h("h3", null, "Likely causes"), h("ol", { class: "causes" }, causes)];
+}
+
+/** The numbers that the decision was made on. */
+export function evidenceOf({ incident }) {
+  const listed = incident.evidence ?? [];
+  if (!listed.length) return [];
+  const head = ["Detector", "Metric", "Ranks", "Iteration", "Value", "Threshold", "How", "Detail"];
+  const body = listed.slice(0, SHOWN_EVIDENCE).map(evidenceRow);
+  const table = h(
+    "table",
+    { class: "evidence" },
+    h("thead", null, h("tr", null, head.map((one) => h("th", { scope: "col" }, one)))),
+    h("tbody", null, body),
+  );
+  const hidden = (incident.evidence_count ?? listed.length) - body.length;
+  const rest = hidden > 0 ? h("p", null, `and ${hidden} more`) : null;
+  return [h("h3", null, "Evidence"), h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Evidence" }, table), rest];
+}
+
+function evidenceRow(one, at) {
+  const details = Object.entries(one.detail ?? {});
+  const list = h("dl", { class: "detail" }, details.map(([key, value]) => [h("dt", null, visible(spaced(key))), h("dd", null, plain(value))]));
+  const detail = details.length ? h("details", { "data-key": `evidence-${at}` }, h("summary", null, counted(details.length, "fact")), list) : "–";
+  const interval = between(one.interval);
+  const cells = [
+    one.detector,
+    name(one.metric),
+    one.ranks?.length ? rankList(one.ranks, one.rank_count) : "–",
+    [number(one.iteration), interval ? h("span", { class: "since" }, interval) : null],
+    value(one.statistic),
+    value(one.threshold),
+    spaced(one.direction ?? ""),
+    detail,
+  ];
+  return h("tr", { class: one.certainty }, cells.map((cell, place) => h("td", { "data-head": place }, cell)));
+}
+
+function value(given) {
+  const isNumber = typeof given === "number" || given === null || given === undefined;
+  return h("span", { class: isNumber ? "value" : "value nonfinite" }, visible(number(given)));
+}
+
+function plain(given) {
+  if (given !== null && typeof given === "object") return visible(JSON.stringify(given));
+  return visible(number(given));
+}
+
+function suspects(first) {
+  if (!first.ranks?.length) return first.scope === "all" ? "all ranks" : "unknown: the telemetry says nothing about ranks";
+  const known = new Map((first.suspects ?? []).map((one) => [one.rank, one]));
+  const lines = first.ranks.slice(0, 6).map((rank) => {
+    const { host, device, why } = known.get(rank) ?? {};
+    const place = [host ? [" on host ", name(host)] : [], device ? [", device ", name(device)] : []];
+    return h("li", null, `rank ${rank}`, place.flat(2), why ? h("span", { class: "since" }, visible(why)) : null);
+  });
+  const hidden = (first.rank_count ?? 0) - lines.length;
+  const rest = hidden > 0 ? h("li", null, `and ${hidden} more`) : null;
+  const tie = first.tie ? h("p", { class: "since" }, "one of them: they cannot be told apart") : null;
+  return [tie, h("ul", { class: "bare" }, lines, rest)];
+}
+
+function since(first) {
+  const attempt = first.attempt ? ` of attempt ${first.attempt}` : "";
+  const range = between(first.interval);
+  return `iteration ${first.iteration}${attempt}${range ? ` (${range})` : ""}, ${spaced(first.phase)}`;
+}
+
+function lastGood(good) {
+  if (good.iteration === null || good.iteration === undefined) return "unknown: no iteration is known to be clean";
+  const words = `iteration ${good.iteration}, ${spaced(good.basis)}`;
+  if (!good.checkpoint) return `${words}; no checkpoint up to it was reported`;
+  return [`${words}; checkpoint of iteration ${number(good.checkpoint_iteration)}`, copyable(good.checkpoint, "checkpoint", "the checkpoint")];
+}
+
+function cost(given) {
+  const words = [];
+  const [low, high] = given.iterations_since_onset ?? [null, null];
+  if (low !== null) words.push(`${low === high ? low : high === null ? `at least ${low}` : `${low} to ${high}`} iterations since the onset`);
+  if (given.iterations_to_redo !== null && given.iterations_to_redo !== undefined) words.push(`${given.iterations_to_redo} to redo`);
+  if (given.device_hours !== null && given.device_hours !== undefined) words.push(`${number(Number(given.device_hours.toPrecision?.(3) ?? given.device_hours))} device hours`);
+  return words.length ? words.join(", ") : null;
+}
+
+function chain(links) {
+  const later = links.slice(1).map((one) => `${LABELS[one.label] ?? one.label} at iteration ${one.iteration}`);
+  return later.length ? later.join(", ") : null;
+}
+
+function logged(entry) {
+  return [h("b", null, spaced(entry.state)), " by ", name(entry.who), " ", moment(entry.at), entry.note ? h("span", { class: "since" }, visible(entry.note)) : null];
+}
+
+function sentenceCase(words) {
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}

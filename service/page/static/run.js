@@ -1,0 +1,108 @@
+// One run: its incident, its curves, and how much of it was looked at.
+
+import { link } from "./address.js";
+import { get } from "./api.js";
+import { Charts } from "./charts.js";
+import { fill, h, name, visible } from "./dom.js";
+import { causesOf, evidenceOf, factsOf, headOf, stepsOf } from "./incident.js";
+import { LABELS, counted, moment, number, severityMark, spaced } from "./words.js";
+
+const PARTS = ["title", "head", "steps", "facts", "charts", "causes", "evidence", "others", "coverage"];
+let charts = null;
+
+/** Show a run, or one of its incidents, in `root`; resolves once the words are there, then the curves. */
+export async function showRun(root, view, signal) {
+  const told = await ask(view, signal);
+  const { run, verdict, one } = told;
+  document.title = `${run.run.slice(0, 60)} – firstfault`;
+  if (root.dataset.view !== `run ${run.run_id}`) lay(root, run.run_id);
+  const part = (key) => root.querySelector(`#part-${key}`);
+  fill(part("title"), [run.run, run.label, run.severity, run.sentence, run.freshness, one === null], () => title(run, one));
+  for (const [key, build] of [["head", headOf], ["steps", stepsOf], ["facts", factsOf], ["causes", causesOf], ["evidence", evidenceOf]]) {
+    fill(part(key), one, () => (one === null ? [] : build(one)));
+    part(key).hidden = !part(key).children.length;
+  }
+  root.querySelector(".columns").classList.toggle("single", one === null);
+  fill(part("others"), [told.incidents, one?.id], () => others(told.incidents, one, run));
+  fill(part("coverage"), verdict.coverage, () => coverage(verdict.coverage));
+  await charts.show({ run, verdict, incident: one?.incident ?? null, view }, signal);
+}
+
+async function ask(view, signal) {
+  const of = async (id) => (id === null ? null : get(`/v1/incidents/${encodeURIComponent(id)}`, signal));
+  const given = await of(view.incident);
+  const runId = view.run ?? given.run_id;
+  const base = `/v1/runs/${encodeURIComponent(runId)}`;
+  const [run, { verdict }] = await Promise.all([get(base, signal), get(`${base}/verdict`, signal)]);
+  const { items } = await get(`/v1/incidents?run=${encodeURIComponent(run.run)}`, signal);
+  // without one named, the incident that the run's sentence is about, unless it came and went by itself
+  const root = verdict.incidents.find((one) => one.id === run.incident_id && one.certainty !== "recovered");
+  return { run, verdict, incidents: items, one: given ?? (await of(root?.id ?? null)) };
+}
+
+function lay(root, runId) {
+  root.dataset.view = `run ${runId}`;
+  const place = (key, tag = "section") => h(tag, { id: `part-${key}`, class: "part" });
+  const [heading, head, ...rest] = PARTS.map((key) => place(key));
+  const by = Object.fromEntries(rest.map((one) => [one.id.slice(5), one]));
+  const left = h("div", { class: "left" }, by.charts, by.evidence, by.others, by.coverage);
+  const right = h("div", { class: "right" }, by.steps, by.facts, by.causes);
+  root.replaceChildren(heading, head, h("div", { class: "columns" }, right, left));
+  charts = new Charts(by.charts);
+}
+
+function title(run, one) {
+  const { stale, stale_reasons: reasons, quiet_since: quietSince } = run.freshness;
+  const tags = [
+    h("span", { class: "tag" }, one === null ? LABELS[run.label] : severityMark(run.severity)),
+    one === null ? null : h("span", { class: "tag" }, LABELS[run.label] ?? run.label),
+    h("span", { class: "tag" }, `judged to iteration ${number(run.judged_to_iteration)}`),
+    h("span", { class: "tag" }, "as of ", moment(run.freshness.updated_at)),
+    stale ? h("span", { class: "tag warn", title: reasons.join("; ") }, "⚠ stale") : null,
+    quietSince ? h("span", { class: "tag warn" }, "▣ quiet since ", moment(quietSince)) : null,
+  ];
+  const sentence = one === null ? h("p", { class: "sentence" }, visible(run.sentence)) : null;
+  return [
+    h("nav", { "aria-label": "Where you are" }, h("a", { href: "/", "data-key": "back" }, "← All runs")),
+    h("h1", null, name(run.run)),
+    h("p", { class: "tags" }, tags),
+    sentence,
+  ];
+}
+
+function others(incidents, one, run) {
+  const rest = incidents.filter((other) => other.id !== one?.id);
+  if (!rest.length) return [];
+  const rows = rest.map((other) =>
+    h(
+      "li",
+      null,
+      severityMark(other.severity),
+      ` ${spaced(other.certainty)}${other.state === "open" ? "" : `, ${spaced(other.state)}`}: `,
+      h("a", { href: link({ run: run.run_id, incident: other.id }), "data-key": `incident-${other.id}` }, visible(other.sentence)),
+    ),
+  );
+  return [h("h3", null, one === null ? "Incidents of this run" : "Other incidents of this run"), h("ul", { class: "bare" }, rows)];
+}
+
+function coverage(covered) {
+  const lists = [
+    ["Blind to", covered.blind_to.map(visible)],
+    ["Not checked", covered.checks.filter((check) => check.state !== "ran").map((check) => `${spaced(check.name)}: ${visible(check.why)}`)],
+    ["Checked", [covered.checks.filter((check) => check.state === "ran").map((check) => spaced(check.name)).join(", ")]],
+    ["Silent", silent(covered)],
+    ["Rejected", Object.entries(covered.rejected_by ?? {}).map(([reason, count]) => `${visible(reason)}: ${count}`)],
+    ["Notes", covered.notes.map(visible)],
+    ["Looked at", [`${counted(covered.ranks, "rank")}; ${covered.metrics.map(visible).join(", ")}`]],
+  ];
+  const shown = lists.filter(([, lines]) => lines.some((line) => line));
+  const rows = shown.map(([key, lines]) => [h("dt", null, key), h("dd", null, h("ul", { class: "bare" }, lines.map((line) => h("li", null, line))))]);
+  return [h("h3", null, "What was looked at, and what was not"), h("dl", null, rows)];
+}
+
+function silent(covered) {
+  const since = covered.silent_since ?? [];
+  const lines = (covered.silent_ranks ?? []).slice(0, 8).map((rank, at) => `rank ${rank} since iteration ${number(since[at])}`);
+  const hidden = (covered.silent_rank_count ?? 0) - lines.length;
+  return hidden > 0 ? [...lines, `and ${hidden} more`] : lines;
+}

@@ -1,0 +1,68 @@
+// Numbers, times and the closed sets of the API in words.
+
+import { h } from "./dom.js";
+
+export const LABELS = {
+  healthy: "healthy",
+  gradient_explosion: "gradient explosion",
+  nan: "NaN",
+  silent_drift: "silent drift",
+  stall: "stall",
+  undetermined: "undetermined",
+};
+// a shape of its own for each, so that colour is never needed
+const SHAPES = { critical: "◆", warning: "▲", info: "●", none: "○" };
+
+/** `replica_divergence` → `replica divergence`. */
+export function spaced(word) {
+  return String(word).replaceAll("_", " ");
+}
+
+/** How bad, as a shape and a word. */
+export function severityMark(severity, none = "no incident") {
+  const word = severity === "none" ? none : severity;
+  const shape = h("span", { "aria-hidden": "true" }, SHAPES[severity] ?? "◇");
+  return h("span", { class: `mark ${severity}` }, shape, ` ${word}`);
+}
+
+/** A number as people read it; what is not a number is text already, and absent is a dash. */
+export function number(value) {
+  if (value === null || value === undefined) return "–";
+  if (typeof value !== "number") return String(value);
+  return Number.isInteger(value) && Math.abs(value) < 1e15 ? String(value) : String(Number(value.toPrecision(6)));
+}
+
+/** A moment in the reader's own time; UTC on hovering. */
+export function moment(iso) {
+  if (!iso) return h("span", null, "–");
+  const date = new Date(iso);
+  const isToday = date.toDateString() === new Date().toDateString();
+  const shown = isToday ? date.toLocaleTimeString() : date.toLocaleString();
+  return h("time", { datetime: iso, title: `${iso.replace("T", " ").replace("Z", "")} UTC` }, shown);
+}
+
+/** `1 rank`, `8 ranks`. */
+export function counted(count, one, many = `${one}s`) {
+  return `${number(count)} ${String(count) === "1" ? one : many}`;
+}
+
+/** Ranks as ranges: `0-3, 7`, at most six of them, then how many more. */
+export function rankList(ranks, count) {
+  const spans = [];
+  for (const rank of ranks) {
+    const last = spans.at(-1);
+    if (last && rank === last[1] + 1) last[1] = rank;
+    else spans.push([rank, rank]);
+  }
+  const shown = spans.slice(0, 6);
+  const words = shown.map(([low, high]) => (low === high ? `${low}` : `${low}-${high}`));
+  const hidden = Math.max(count ?? 0, ranks.length) - shown.reduce((sum, [low, high]) => sum + high - low + 1, 0);
+  return words.join(", ") + (hidden > 0 ? ` and ${hidden} more` : "");
+}
+
+/** `(380, 390]` as `between 380 and 390`; empty where that says no more than the iteration. */
+export function between(interval) {
+  const [low, high] = interval ?? [null, null];
+  if (low === null) return "never seen clean before";
+  return high - low > 1 ? `between ${low} and ${high}` : "";
+}

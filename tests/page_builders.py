@@ -1,0 +1,69 @@
+"""The page over a store of judged sample logs, and a browser that looks at it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from detectors.verdict import canonical_bytes
+from ingest.blocks import RecordBatch
+from ingest.decode import Decoder, RawMessage
+from service.api.settings import ApiConfig
+from service.history_config import HistoryConfig
+from service.history_writer import HistoryWriter
+from service.page.routes import make_page_router
+from service.pipeline import Pipeline
+
+from .api_builders import Seeded
+
+ROOT = Path(__file__).parent.parent
+LOGS = ROOT / "sample_logs"
+LASTING = ApiConfig(worker_silent_after_s=86_400.0)
+"""The worker's one sign of life lasts for the whole test."""
+_BATCH = 2000
+
+
+class Shown(Seeded):
+    """A store and its history, with the API and the page over them."""
+
+    def __init__(self, data_dir: Path, config: ApiConfig = LASTING) -> None:
+        folder = data_dir / "history"
+        super().__init__(data_dir, config, history_folder=folder)
+        self.app.include_router(make_page_router())
+        self.history = HistoryWriter(folder, HistoryConfig(keep_free_bytes=0))
+        self.say_healthy(source="test", parts=["0"])
+
+    def judge(self, log: str, run: str | None = None) -> str:
+        """Judge a sample log, under another name of the run if one is given; the run's id."""
+        pipeline = Pipeline(on_block=self.history.update)
+        for batch in _batches(LOGS / f"{log}.jsonl.gz", run):
+            pipeline.feed(batch)
+        (name,) = pipeline.runs
+        verdict = pipeline.verdict(name)
+        self.history.show_pending(pipeline.pending(name), is_quiet=True)
+        self.history.flush()
+        return self.put_verdict(json.loads(canonical_bytes(verdict)), pipeline.newest_time(name))
+
+
+@contextmanager
+def shown(data_dir: Path, config: ApiConfig = LASTING) -> Iterator[Shown]:
+    """An empty store with the page over it."""
+    one = Shown(data_dir, config)
+    try:
+        yield one
+    finally:
+        one.history.close()
+        one.store.close()
+
+
+def _batches(path: Path, run: str | None) -> Iterator[RecordBatch]:
+    decoder, lines = Decoder(), gzip.decompress(path.read_bytes()).splitlines()
+    if run is not None:
+        lines = [json.dumps({**json.loads(line), "run": run}).encode() for line in lines]
+    for at in range(0, len(lines), _BATCH):
+        yield decoder.decode(
+            [RawMessage("0", at + n, line) for n, line in enumerate(lines[at : at + _BATCH])]
+        )
