@@ -183,7 +183,7 @@ def test_a_second_service_on_the_folder_or_the_port_is_refused(tmp_path: Path) -
 
 def test_a_worker_that_cannot_live_is_told_by_readyz_while_the_api_answers(tmp_path: Path) -> None:
     lock = FolderLock(tmp_path / "data", "worker")
-    with serving(tmp_path) as service:
+    with serving(tmp_path, settings=QUICK + "crash_loop_after = 1\n") as service:
         wait_until(lambda: "worker-crash-loop" in service.client.get("/readyz").text)
         reply = service.client.get("/readyz")
         assert (reply.status_code, reply.json()["status"]) == (200, "degraded")
