@@ -57,6 +57,9 @@ class WorkerConfig:
     """Longest stretch read again after a crash; at 100 000 records/s that is ten seconds of work."""
     checkpoint_every_records: int = 1_000_000
     """A checkpoint also comes after so many records, so that a catch-up is not lost to a crash."""
+    hold_for_letters_s: float = 30.0
+    """A checkpoint waits so long for rejected lines to arrive in their topic: after a crash they are read,
+    and sent, again. Beyond, the topic is taken to be out of order, and judging goes on without it."""
     store_retry_s: float = 1.0
     """Wait before the store is tried again when it is full or its server is away; nothing is read then."""
     health_every_s: float = 1.0
@@ -76,6 +79,7 @@ class WorkerConfig:
             ("judge_every_s", 0.0),
             ("settle_after_s", 0.1),
             ("checkpoint_every_s", 0.1),
+            ("hold_for_letters_s", 0.0),
             ("store_retry_s", 0.01),
             ("health_every_s", 0.05),
         ):

@@ -19,6 +19,9 @@ from .errors import StoreBusy, StoreError, StoreFull
 from .store_config import DATABASE, StoreConfig, masked
 
 _PAGE_BYTES = 4096
+_FROZEN_AFTER_S = 30
+"""After this PostgreSQL ends a transaction whose client does nothing: a worker that was frozen in the middle
+of one must not hold its locks for ever. None of ours waits for anything once begun."""
 
 
 class Database:
@@ -119,7 +122,11 @@ class Database:
         try:
             return create_engine(
                 url,
-                connect_args={"connect_timeout": max(1, round(self.config.busy_timeout_s))},
+                connect_args={
+                    "connect_timeout": max(1, round(self.config.busy_timeout_s)),
+                    "options": f"-c lock_timeout={round(1000 * self.config.busy_timeout_s)}"
+                    f" -c idle_in_transaction_session_timeout={1000 * _FROZEN_AFTER_S}",
+                },
                 pool_pre_ping=True,
             )
         except ImportError as error:

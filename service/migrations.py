@@ -57,6 +57,8 @@ def migrate(database: Database, to: int = NEWEST) -> None:
         raise StoreError(f"{database.place}: schema must be from 0 to {NEWEST}, got {to}")
     with database.read() as db:
         found = schema_of(db)
+    if found == to:
+        return  # no lock is needed to find that, and somebody may hold it
     if 0 < found < to:
         _keep_copy(database, found)
     while _step(database, to):

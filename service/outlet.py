@@ -23,6 +23,11 @@ class Outlet(Protocol):
         """Hand on records and values that were not understood."""
         ...
 
+    @property
+    def waiting_letters(self) -> int:
+        """Rejected lines that have neither arrived nor been given up."""
+        ...
+
     def flush(self, timeout_s: float) -> bool:
         """Wait until everything has arrived; False when time is up first."""
         ...

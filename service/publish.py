@@ -67,6 +67,7 @@ class Publisher:
         self._dead_letters: deque[Rejected] = deque()
         self._dead_letter_bytes = 0
         self._unacknowledged = 0
+        self._letters_on_the_way = 0
         self._is_closing = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
@@ -99,6 +100,12 @@ class Publisher:
                 self._dead_letter_bytes -= len(self._dead_letters.popleft().raw)
                 self.counts.dropped_dead_letters += 1
             self._changed.notify_all()
+
+    @property
+    def waiting_letters(self) -> int:
+        """Rejected lines that are neither acknowledged nor given up."""
+        with self._changed:
+            return len(self._dead_letters) + self._letters_on_the_way
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until everything handed over is acknowledged; False when time is up first."""
@@ -148,6 +155,7 @@ class Publisher:
                 letters, self._dead_letters = list(self._dead_letters), deque()
                 self._dead_letter_bytes = 0
                 self._unacknowledged += len(verdicts) + len(letters)
+                self._letters_on_the_way += len(letters)
             for incident_id, (seq, verdict) in verdicts.items():
                 self._send_verdict(producer, seq, incident_id, verdict)
             for at, rejected in enumerate(letters):
@@ -192,6 +200,7 @@ class Publisher:
     def _put_back(self, letters: list[Rejected]) -> None:
         with self._changed:
             self._unacknowledged -= len(letters)
+            self._letters_on_the_way -= len(letters)
             self._dead_letters.extendleft(reversed(letters))
             self._dead_letter_bytes += sum(len(one.raw) for one in letters)
 
@@ -222,6 +231,7 @@ class Publisher:
             log.warning("dead letter was not sent", extra={"source": rejected.source, "reason": str(error)})
             with self._changed:
                 self.counts.dropped_dead_letters += 1
+                self._letters_on_the_way -= 1
                 self._settle()
 
         raw = rejected.raw or rejected.value.encode(errors="replace")
@@ -230,7 +240,7 @@ class Publisher:
             headers.append(("cut_from_bytes", str(len(raw)).encode()))
             raw = raw[: self._config.dead_letter_bytes]
         topic = self._config.topics.dead_letter
-        return self._send(producer, self._sent, failed, topic=topic, value=raw, headers=headers)
+        return self._send(producer, self._letter_sent, failed, topic=topic, value=raw, headers=headers)
 
     def _send(
         self,
@@ -251,9 +261,10 @@ class Publisher:
         future.add_errback(failed)
         return True
 
-    def _sent(self, _place: object) -> None:
+    def _letter_sent(self, _place: object) -> None:
         with self._changed:
             self.counts.sent += 1
+            self._letters_on_the_way -= 1
             self._settle()
 
     def _settle(self) -> None:

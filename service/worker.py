@@ -149,9 +149,10 @@ class Worker:
     def _end(self, source: Source) -> None:
         try:
             self._judge()
-            self._save(source)
             if self._outlet is not None:
                 self._outlet.flush(_LAST_WORDS_S)
+            if not self._has_letters_on_the_way():  # else they are read, and sent, again
+                self._save(source)
             self._hear_of_the_outside()
             if self._tenure is not None:
                 self._store.release(self._tenure)
@@ -235,9 +236,7 @@ class Worker:
                 self._say(sentence)
 
     def _hear_of_the_outside(self) -> None:
-        if self._outlet is None:
-            return
-        done = self._outlet.acknowledged()
+        done = self._outlet.acknowledged() if self._outlet is not None else []
         if done:
             self._store.mark_sent(done)
 
@@ -258,8 +257,13 @@ class Worker:
         if not self._records_unsaved:
             return False
         waited_s = time.monotonic() - self._saved_at_s
+        if self._has_letters_on_the_way() and waited_s < self._config.hold_for_letters_s:
+            return False
         is_much = self._records_unsaved >= self._config.checkpoint_every_records
         return is_much or waited_s >= self._config.checkpoint_every_s
+
+    def _has_letters_on_the_way(self) -> bool:
+        return self._outlet is not None and self._outlet.waiting_letters > 0
 
     def _save(self, source: Source) -> None:
         position = source.position()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import random
 import signal
 import sys
@@ -29,7 +30,8 @@ from ingest.spool import Spool
 from service import crash_points, tables
 from service.config import Settings, WorkerConfig
 from service.crash_points import CrashPoint
-from service.errors import StoreError
+from service.database import Database
+from service.errors import StoreBusy, StoreError
 from service.pipeline import Pipeline
 from service.store import Store, StoreConfig
 from service.worker_process import warm_up, work_on_kafka, work_on_spool
@@ -183,6 +185,28 @@ def finish(setup: Setup, ends: int, timeout_s: float = 90.0) -> Kept:
     process.join(20)
     assert process.exitcode == 0, f"the worker ended with {process.exitcode}"
     return kept(setup)
+
+
+def freeze(setup: Setup, process: ForkServerProcess) -> None:
+    """Stop a worker between two transactions: in the middle of one it would hold SQLite's lock."""
+    assert process.pid is not None
+    while True:
+        os.kill(process.pid, signal.SIGSTOP)
+        database = Database(setup.data, StoreConfig(busy_timeout_s=0.2))
+        try:
+            with database.write():
+                return
+        except StoreBusy:
+            thaw(process)
+            time.sleep(0.01)
+        finally:
+            database.close()
+
+
+def thaw(process: ForkServerProcess) -> None:
+    """Let a frozen worker go on."""
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGCONT)
 
 
 def is_done(setup: Setup, ends: int) -> bool:

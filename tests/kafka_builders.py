@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from ingest.blocks import RecordBatch, Rejected
 from ingest.decode import Decoder
@@ -123,6 +124,18 @@ def produce_keyed(address: str, topic: str, lines: Sequence[bytes]) -> None:
 
 def newest_by_key(address: str, topic: str) -> dict[str, bytes]:
     """The newest value of each key of a topic with one partition."""
+    return {message.key.decode(): message.value for message in _all_messages(address, topic)}
+
+
+def dead_letters(address: str, topic: str) -> set[bytes]:
+    """The values of a dead-letter topic with one partition, each of which must say why and whence."""
+    found = _all_messages(address, topic)
+    for message in found:
+        assert {"reason", "source_topic", "source_offset"} <= {name for name, _ in message.headers}
+    return {message.value for message in found}
+
+
+def _all_messages(address: str, topic: str) -> list[Any]:
     from kafka import KafkaConsumer, TopicPartition
 
     consumer = KafkaConsumer(bootstrap_servers=[address], enable_auto_commit=False)
@@ -130,9 +143,8 @@ def newest_by_key(address: str, topic: str) -> dict[str, bytes]:
     consumer.assign([partition])
     end = consumer.end_offsets([partition])[partition]
     consumer.seek(partition, consumer.beginning_offsets([partition])[partition])
-    newest: dict[str, bytes] = {}
+    found: list[Any] = []
     while consumer.position(partition) < end:
-        for messages in consumer.poll(500).values():
-            newest |= {message.key.decode(): message.value for message in messages}
+        found += [message for messages in consumer.poll(500).values() for message in messages]
     consumer.close()
-    return newest
+    return found

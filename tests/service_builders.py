@@ -211,6 +211,10 @@ class ListOutlet:
     def flush(self, timeout_s: float) -> bool:
         return True
 
+    @property
+    def waiting_letters(self) -> int:
+        return 0
+
     def dead_letters(self, rejected: Sequence[Rejected]) -> None:
         self.letters.extend(rejected)
 

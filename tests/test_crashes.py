@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,6 +21,7 @@ from .crash_harness import (
     Tally,
     append_to_spool,
     finish,
+    freeze,
     health,
     is_done,
     kept,
@@ -33,9 +32,10 @@ from .crash_harness import (
     owners,
     spooling,
     start,
+    thaw,
     wait_until,
 )
-from .kafka_builders import newest_by_key, produce_keyed
+from .kafka_builders import dead_letters, newest_by_key, produce_keyed
 
 LINES = mixed_lines()
 POINTS = [point for point in CrashPoint if point is not CrashPoint.AFTER_PUBLISH]
@@ -120,6 +120,8 @@ def test_the_same_holds_on_a_real_broker_with_partitions(
     never_killed = finish(on_kafka(tmp_path / "never-killed", broker.address, topic), len(LINES))
     assert finish(setup, len(LINES)) == never_killed
     assert sum(never_killed.rejected.values()) == len(LINES) - 3 * 960
+    refused = {line for line in LINES if b'"rank":-1' in line}
+    assert dead_letters(broker.address, f"{topic}.d") == refused
     published = newest_by_key(broker.address, f"{topic}.v")
     stored = {run: verdict for run, verdict in never_killed.verdicts.items() if run != "good"}
     assert {json.loads(value)["run"]: value for value in published.values()} == stored
@@ -135,12 +137,11 @@ def test_a_worker_that_was_stopped_replaced_and_woken_writes_nothing_and_joins_a
     produce_keyed(broker.address, topic, LINES[:1200])
     zombie = start(setup)
     wait_until(lambda: offsets(setup) > 0)
-    assert zombie.pid is not None
-    os.kill(zombie.pid, signal.SIGSTOP)
+    freeze(setup, zombie)
     other = start(setup)
     produce_keyed(broker.address, topic, LINES[1200:2000])
     wait_until(lambda: offsets(setup) == 2000)
-    os.kill(zombie.pid, signal.SIGCONT)
+    thaw(zombie)
     produce_keyed(broker.address, topic, LINES[2000:])
     wait_until(lambda: is_done(setup, len(LINES)))
     assert zombie.is_alive()  # it joined again
