@@ -54,6 +54,9 @@ class DecodeConfig:
     """1 MiB: a record of 4096 metrics with long names is a fifth of that."""
     max_message_bytes: int = 64 << 20
     """64 MiB: a whole HTTP body or a very large Kafka message; brokers default to 1 MiB."""
+    max_message_lines: int = 1 << 18
+    """262 144 lines of one message: at 32 bytes, fewer than any record has, that is 8 MiB, Kafka's bound. A
+    message of line ends alone would otherwise be rejected millions of times."""
     max_message_rows: int = 1 << 20
     """About a million records in one message; an Arrow column of nulls has no bytes to bound it."""
     max_keys: int = 4096
@@ -78,7 +81,9 @@ class DecodeConfig:
 
 _INT32 = (1 << 31) - 1  # Arrow counts the rows of a column and the bytes of its text in 32 bits
 _BOUNDS = {
-    **dict.fromkeys(("max_line_bytes", "max_message_bytes", "max_message_rows"), (1, _INT32)),
+    **dict.fromkeys(
+        ("max_line_bytes", "max_message_bytes", "max_message_rows", "max_message_lines"), (1, _INT32)
+    ),
     **dict.fromkeys(("piece_bytes", "fallback_bytes", "min_fast_bytes"), (1, _INT32)),
     "max_keys": (1, 1 << 20),
     **dict.fromkeys(("max_cells", "max_decompressed_bytes", "max_batch_bytes"), (1, 1 << 40)),
@@ -154,18 +159,31 @@ class Decoder:
         is_declared = (
             message.content_type is not None and _media_type(message.content_type) == ARROW_CONTENT_TYPE
         )
-        return _Form.ARROW if is_declared else _Form.LINES
+        if is_declared:
+            return _Form.ARROW
+        return _Form.REFUSED if self._has_too_many_lines(value) else _Form.LINES
+
+    def _has_too_many_lines(self, value: bytes) -> bool:
+        limit = self._config.max_message_lines
+        return len(value) > limit and value.count(b"\n") > limit
 
     def _refuse(self, messages: Iterable[RawMessage]) -> RecordBatch:
         builder = BatchBuilder()
         for message in messages:
-            size = len(message.value)
-            is_large = size > self._config.max_message_bytes
-            rule = f"must be at most {self._config.max_message_bytes} bytes" if is_large else RULE_EMPTY
             kept = message.value[: self._config.max_line_bytes]
-            why = Rejection("message", rule, f"{size} bytes")
-            builder.reject(rejected(why, message.source, message.offset, kept))
+            builder.reject(rejected(self._why_refused(message.value), message.source, message.offset, kept))
         return builder.build()
+
+    def _why_refused(self, value: bytes) -> Rejection:
+        size, limit = len(value), self._config.max_message_bytes
+        if size > limit:
+            return Rejection("message", f"must be at most {limit} bytes", f"{size} bytes")
+        if not value or value.isspace():
+            return Rejection("message", RULE_EMPTY, f"{size} bytes")
+        lines = value.count(b"\n")
+        return Rejection(
+            "message", f"must be at most {self._config.max_message_lines} lines", f"{lines} lines"
+        )
 
     def _decode_joined(self, messages: Sequence[RawMessage]) -> Iterator[RecordBatch]:
         """JSON messages joined as lines, so that one pass serves all of a poll."""

@@ -43,6 +43,10 @@ from .store_config import DATABASE, StoreConfig
 __all__ = ["DATABASE", "IncidentChange", "Message", "Store", "StoreConfig", "StoredVerdict"]
 
 
+_HEALTH_KEPT_S = 7 * 86_400.0
+"""A worker that fell silent is told for a week: its name holds its process id, so that rows pile up."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredVerdict:
     """A run's newest verdict; ``canonical`` are its canonical bytes."""
@@ -226,6 +230,12 @@ class Store:
         with self.database.write() as db:
             for at in range(0, len(seqs), 500):  # a statement holds a bounded number of parameters
                 db.execute(delete(table).where(table.c.seq.in_(list(seqs[at : at + 500]))))
+
+    def prune_health(self, older_than_s: float = _HEALTH_KEPT_S) -> None:
+        """Drop what components said long ago."""
+        table = tables.health
+        with self.database.write() as db:
+            db.execute(delete(table).where(table.c.at < time.time() - older_than_s))
 
     def say_health(self, component: str, body: Mapping[str, Any]) -> None:
         """Replace what a component last said of itself."""

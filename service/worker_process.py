@@ -152,6 +152,7 @@ def _kept(
     warm_up()
     store = Store(data_dir, settings.store)
     stack.callback(store.close)
+    store.prune_health()
     history = HistoryWriter(data_dir / HISTORY, settings.history, is_open=store.is_open)
     stack.callback(history.close)
     return store, history, lambda: Pipeline(settings.pipeline, settings.detectors, on_block=history.update)

@@ -240,3 +240,12 @@ def test_json_content_type_and_none_are_read_alike() -> None:
 def test_defaults_of_a_file_fill_run_and_rank() -> None:
     batch = Decoder(defaults=FILE).decode_lines(b'{"step":1,"loss":2}\n{"step":2,"rank":3,"run":"x"}', "f", 0)
     assert batch.runs == ("stem", "x") and batch.rank_N.tolist() == [-1, 3]
+
+
+def test_a_message_of_very_many_lines_is_rejected_once_and_its_neighbours_are_read() -> None:
+    decoder = Decoder(DecodeConfig(max_message_lines=100))
+    good = b'{"run":"r","rank":0,"iteration":1,"loss":1}'
+    values = [good, b"x\n" * 101, b"\n".join([good] * 100)]
+    batch = decoder.decode([RawMessage("t:0", at, value) for at, value in enumerate(values)])
+    assert len(batch) == 101
+    assert [(one.field, one.value, one.offset) for one in batch.rejected] == [("message", "101 lines", 1)]
