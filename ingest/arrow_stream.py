@@ -19,8 +19,9 @@ from firstfault.wire_values import describe
 from .arrow_columns import batch_from_columns
 from .arrow_frames import CONTINUATION, FILE_MAGIC, ArrowRefused, FrameLimits, check_file, check_stream
 from .blocks import ChecksumColumn, RecordBatch
-from .columns import BatchBuilder, concatenate
+from .columns import BatchBuilder
 from .errors import UnreadableInput
+from .joining import concatenate
 from .json_reference import rejected
 
 if TYPE_CHECKING:
@@ -40,14 +41,13 @@ def batch_from_arrow(
 ) -> RecordBatch:
     """The records of one Arrow IPC stream; what is not understood is in ``rejected``. Never raises."""
     parts, why = read_stream(data, config)
-    return _records(
-        [(part, source, offset) for part in parts], [(why, source, offset, data)], config, defaults
-    )
+    read = [(part, source, offset) for part in parts]
+    return concatenate(_records(read, [(why, source, offset, data)], config, defaults), config.max_cells)
 
 
-def batch_from_arrow_messages(
+def batches_from_arrow_messages(
     messages: Sequence[RawMessage], config: DecodeConfig, defaults: Defaults
-) -> RecordBatch:
+) -> list[RecordBatch]:
     """The records of many Arrow messages; those of one schema are converted together."""
     parts: list[Part] = []
     refused: list[tuple[Rejection | None, str, int, bytes]] = []
@@ -222,7 +222,7 @@ def _records(
     refused: Iterable[tuple[Rejection | None, str, int, bytes]],
     config: DecodeConfig,
     defaults: Defaults,
-) -> RecordBatch:
+) -> list[RecordBatch]:
     """Parts converted in groups of one schema, and what was refused."""
     batches: list[RecordBatch] = []
     builder = BatchBuilder()
@@ -237,7 +237,7 @@ def _records(
     for why, source, offset, data in refused:
         if why is not None:
             builder.reject(rejected(why, source, offset, data[: config.max_line_bytes]))
-    return concatenate([*batches, builder.build()], config.max_cells)
+    return [*batches, builder.build()]
 
 
 def _converted(group: Sequence[Part], defaults: Defaults, builder: BatchBuilder) -> RecordBatch:

@@ -30,7 +30,8 @@ from .attempt_rows import RowBlock as _Block
 from .attempt_rows import Rows as _Rows
 from .attempt_rows import conflicts
 from .blocks import RecordBatch
-from .columns import concatenate, select_rows
+from .columns import select_rows
+from .joining import concatenate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,18 +9,13 @@ A label that a rank repeats is kept at the ends of each stretch only, see `label
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
-from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from firstfault.telemetry import Checksum, Event, Record, Value
 
 from .blocks import ChecksumColumn, Flags, NumberColumn, RecordBatch, Rejected
-from .labels import Labels, labels_from_rows
-
-Scalar = TypeVar("Scalar", bound=np.generic)
+from .labels import labels_from_rows
 
 _WORD_BITS, _WORD_MASK = 64, (1 << 64) - 1
 MAX_CELLS = 1 << 25
@@ -68,7 +63,7 @@ class BatchBuilder:
         records = self._records
         numbers, checksums, labels = _sparse(records)
         size = len(records)
-        admitted, refused = _admit([*numbers, *checksums], size, self._max_cells)
+        admitted, refused = admit([*numbers, *checksums], size, self._max_cells)
         runs = {name: at for at, name in enumerate(dict.fromkeys(record.run for record in records))}
         run_N = np.fromiter((runs[record.run] for record in records), np.int32, size)
         attempt_N = np.fromiter((record.attempt for record in records), np.int32, size)
@@ -133,57 +128,6 @@ def records_from_batch(batch: RecordBatch) -> list[Record]:
     ]
 
 
-def concatenate(batches: Sequence[RecordBatch], max_cells: int = MAX_CELLS) -> RecordBatch:
-    """The batches one after the other as one batch; of none, the empty batch.
-
-    Metrics beyond the cell budget are left out, the last seen first, each counted as rejected.
-    """
-    if len(batches) == 1:
-        return batches[0]
-    sizes = [len(batch) for batch in batches]
-    starts = [0, *accumulate(sizes)]
-    runs = {name: at for at, name in enumerate(dict.fromkeys(n for batch in batches for n in batch.runs))}
-    names = dict.fromkeys(name for batch in batches for name in batch.numbers)
-    checksum_names = dict.fromkeys(name for batch in batches for name in batch.checksums)
-    admitted, refused = _admit([*names, *checksum_names], starts[-1], max_cells)
-    own = [np.array([runs[name] for name in batch.runs], np.int32)[batch.run_N] for batch in batches]
-    keys = (
-        _join(own, np.int32),
-        _join([batch.attempt_N for batch in batches], np.int32),
-        _join([batch.rank_N for batch in batches], np.int32),
-        _join([batch.iteration_N for batch in batches], np.int64),
-        _join([batch.microbatch_N for batch in batches], np.int32),
-    )
-    run_N, attempt_N, rank_N, iteration_N, microbatch_N = keys
-    return RecordBatch(
-        runs=tuple(runs),
-        run_N=run_N,
-        attempt_N=attempt_N,
-        rank_N=rank_N,
-        iteration_N=iteration_N,
-        microbatch_N=microbatch_N,
-        time_N=_join([batch.time_N for batch in batches], np.float64),
-        numbers={
-            name: _join_numbers([batch.numbers.get(name) for batch in batches], sizes)
-            for name in names
-            if name in admitted
-        },
-        checksums={
-            name: _join_checksums([batch.checksums.get(name) for batch in batches], sizes)
-            for name in checksum_names
-            if name in admitted
-        },
-        labels=_join_labels(batches, starts, keys),
-        events=tuple(
-            (before + start, event)
-            for start, batch in zip(starts[:-1], batches, strict=True)
-            for before, event in batch.events
-        ),
-        rejected=(*(why for batch in batches for why in batch.rejected), *refused),
-        origins=_join_origins(batches),
-    )
-
-
 def select_rows(batch: RecordBatch, keep_N: Flags) -> RecordBatch:
     """The records where ``keep_N``; events stay with the records before them, ``rejected`` is kept.
 
@@ -219,7 +163,7 @@ def select_rows(batch: RecordBatch, keep_N: Flags) -> RecordBatch:
     )
 
 
-def _admit(names: Sequence[str], size: int, max_cells: int) -> tuple[frozenset[str], list[Rejected]]:
+def admit(names: Sequence[str], size: int, max_cells: int) -> tuple[frozenset[str], list[Rejected]]:
     """The metrics that fit the cell budget in order of appearance, and one `Rejected` for each other."""
     limit = max(1, max_cells // max(1, size))
     rule = f"must be among the first {limit} metrics of a batch of {size} records"
@@ -262,50 +206,3 @@ def _dense_checksum(size: int, rows: list[int], values: list[Value]) -> Checksum
     low_N[rows] = np.array([word & _WORD_MASK for word in words], np.uint64)
     present_N[rows] = True
     return ChecksumColumn(high_N, low_N, present_N)
-
-
-def _join(parts: Sequence[NDArray[Scalar]], dtype: type[Scalar]) -> NDArray[Scalar]:
-    return np.concatenate(parts, dtype=dtype) if parts else np.empty(0, dtype)
-
-
-def _join_origins(batches: Sequence[RecordBatch]) -> frozenset[tuple[str, str]] | None:
-    known = [batch.origins for batch in batches if batch.origins is not None]
-    return frozenset().union(*known) if known else None
-
-
-def _join_labels(
-    batches: Sequence[RecordBatch], starts: Sequence[int], keys: Sequence[NDArray[np.integer]]
-) -> Labels:
-    """Labels of all, thinned again: a stretch may go on in the next batch."""
-    found: dict[str, tuple[list[int], list[str]]] = {}
-    for start, batch in zip(starts[:-1], batches, strict=True):
-        for at, name, text in batch.labels:
-            rows, texts = found.setdefault(name, ([], []))
-            rows.append(at + start)
-            texts.append(text)
-    return labels_from_rows(found, keys)
-
-
-def _join_numbers(parts: Sequence[NumberColumn | None], sizes: Sequence[int]) -> NumberColumn:
-    pairs = list(zip(parts, sizes, strict=True))
-    has_inferred = any(part is not None and part.inferred_N is not None for part in parts)
-    return NumberColumn(
-        np.concatenate([np.full(n, np.nan) if part is None else part.values_N for part, n in pairs]),
-        _flags([(None if part is None else part.present_N, n) for part, n in pairs]),
-        _flags([(None if part is None else part.inferred_N, n) for part, n in pairs])
-        if has_inferred
-        else None,
-    )
-
-
-def _join_checksums(parts: Sequence[ChecksumColumn | None], sizes: Sequence[int]) -> ChecksumColumn:
-    pairs = list(zip(parts, sizes, strict=True))
-    return ChecksumColumn(
-        np.concatenate([np.zeros(n, np.uint64) if part is None else part.high_N for part, n in pairs]),
-        np.concatenate([np.zeros(n, np.uint64) if part is None else part.low_N for part, n in pairs]),
-        _flags([(None if part is None else part.present_N, n) for part, n in pairs]),
-    )
-
-
-def _flags(parts: Sequence[tuple[Flags | None, int]]) -> Flags:
-    return np.concatenate([np.zeros(n, np.bool_) if part is None else part for part, n in parts])

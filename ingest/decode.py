@@ -17,7 +17,8 @@ from firstfault.wire import Defaults, Rejection
 from .arrow_frames import CONTINUATION
 from .blocks import RecordBatch
 from .bounds import check_bounds
-from .columns import MAX_CELLS, BatchBuilder, concatenate
+from .columns import MAX_CELLS, BatchBuilder
+from .joining import concatenate, joined
 from .json_fast import FastDecoder
 from .json_reference import FilePlaces, LineLimits, LinePlaces, MessagePlaces, ReferenceDecoder, rejected
 
@@ -115,29 +116,38 @@ class Decoder:
         A `Rejected` carries the source and offset of its message, ``origins`` say which run came from
         which source. Never raises on any bytes.
         """
-        sources = dict.fromkeys(message.source for message in messages)
-        batch = self._decode(messages)
-        if len(sources) <= 1:
-            runs = {*batch.runs, *(event.run for _, event in batch.events)}
-            return replace(batch, origins=frozenset((run, source) for run in runs for source in sources))
-        return replace(batch, origins=batch.origins or frozenset())
+        return concatenate(self.decode_each(messages), self._config.max_cells)
 
-    def _decode(self, messages: Sequence[RawMessage]) -> RecordBatch:
+    def decode_each(self, messages: Sequence[RawMessage]) -> list[RecordBatch]:
+        """The same as several batches where one would have more cells than it may: what one message makes
+        up in names costs no other message a value."""
+        sources = dict.fromkeys(message.source for message in messages)
+        found: list[RecordBatch] = []
+        for batch in joined(self._parts(messages), self._config.max_cells):
+            if len(sources) <= 1:
+                runs = {*batch.runs, *(event.run for _, event in batch.events)}
+                origins = frozenset((run, source) for run in runs for source in sources)
+            else:
+                origins = batch.origins or frozenset()
+            found.append(replace(batch, origins=origins))
+        return found
+
+    def _parts(self, messages: Sequence[RawMessage]) -> list[RecordBatch]:
         parts: list[RecordBatch] = []
         for form, group in groupby(messages, self._form):
             match form:
                 case _Form.LINES:
                     parts.extend(self._decode_joined(list(group)))
                 case _Form.ARROW:
-                    from .arrow_stream import batch_from_arrow_messages
+                    from .arrow_stream import batches_from_arrow_messages
 
                     for source, own in groupby(group, attrgetter("source")):
-                        batch = batch_from_arrow_messages(list(own), self._config, self._defaults)
-                        origins = frozenset((run, source) for run in batch.runs)
-                        parts.append(replace(batch, origins=origins))
+                        for batch in batches_from_arrow_messages(list(own), self._config, self._defaults):
+                            origins = frozenset((run, source) for run in batch.runs)
+                            parts.append(replace(batch, origins=origins))
                 case _Form.REFUSED:
                     parts.append(self._refuse(group))
-        return concatenate(parts, self._config.max_cells)
+        return parts
 
     def decode_lines(self, data: bytes, source: str, first_offset: int) -> RecordBatch:
         """The records of a piece of a file that ends on a line border (or at the end of the file).

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .blocks import ChecksumColumn, NumberColumn, RecordBatch, Rejected
-from .columns import concatenate
+from .joining import concatenate
 from .merge import merge
 from .row_order import in_order, position_of, take_rows
 

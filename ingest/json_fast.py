@@ -9,19 +9,21 @@ No Python object is made for a record.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
 import numpy as np
+from pydantic_core import from_json
 
 from firstfault.telemetry import is_checksum
 from firstfault.wire import Defaults
 from firstfault.wire_values import NONFINITE_TEXT
 
 from .blocks import RecordBatch
-from .columns import BatchBuilder, concatenate
+from .columns import BatchBuilder
+from .joining import concatenate
 from .json_reference import FilePlaces, LineLimits, LinePlaces, ReferenceDecoder, plain_line_ends
 
 if TYPE_CHECKING:
@@ -30,6 +32,10 @@ if TYPE_CHECKING:
 # An integer -0 is 0 for the reference and -0.0 for Arrow.
 _BLOCK_BYTES = 1 << 20
 """What Arrow parses as one task: a piece of several such blocks keeps every core busy."""
+_BYTES_A_CELL = 4
+"""A value with its key takes twice as many; where a cell of the table has fewer, most cells are empty, and
+filling them costs more than the parse: 90 times with 4000 names of somebody else."""
+_SAMPLED_LINES = 16
 _NEGATIVE_ZERO = re.compile(rb"-0(?![0-9.eE])")
 _QUOTED = tuple(
     (b'%s"%s"%s' % (gap, text.encode(), end), b"%s%s%s" % (gap, text.encode(), end))
@@ -67,17 +73,25 @@ class FastDecoder:
         return bool(self._shapes)
 
     def learn(self, lines: Iterable[Mapping[str, object]]) -> None:
-        """Take note of the keys of clean records and of the shape of their values."""
-        shapes = self._shapes
+        """Take note of the keys of clean records and of the shape of their values.
+
+        The last ones count: a sender of odd shapes or of ever new names must not slow down all others for
+        good, so a shape seen later replaces one seen before, and the keys not seen for longest are let go.
+        """
+        seen: dict[str, _Shape] = {}
         for line in lines:
             for key, value in line.items():
-                known = shapes.get(key)
+                known = seen.get(key)
                 if value is None or (known is _Shape.NUMBER and type(value) is float):
                     continue
                 shape = _shape_of(key, value)
-                if known is None and len(shapes) >= self._limits.max_keys:
-                    continue
-                shapes[key] = shape if known in (None, shape) else _merged(known, shape)
+                seen[key] = shape if known in (None, shape) else _merged(known, shape)
+        for key, shape in seen.items():
+            known = self._shapes.pop(key, shape)
+            merged = _merged(known, shape)
+            self._shapes[key] = shape if merged is _Shape.MIXED else merged
+        while len(self._shapes) > self._limits.max_keys:
+            del self._shapes[next(iter(self._shapes))]
 
     def decode(self, data: bytes, first_line: int, places: LinePlaces) -> RecordBatch | None:
         """The records of ``data``, which ends with a line end; None if it must go to the reference."""
@@ -136,6 +150,9 @@ class FastDecoder:
         if proven is None or (is_quoted and (b"\\" in data or _names_nonfinite(self._shapes))):
             return None
         lines, longest = proven
+        keys = self._keys_of(data, lines)
+        if keys is None:
+            return None
         for quoted, bare in _QUOTED if is_quoted else ():
             data = data.replace(quoted, bare)
         try:
@@ -143,7 +160,7 @@ class FastDecoder:
                 pa.BufferReader(data),
                 read_options=arrow_json.ReadOptions(block_size=max(longest + 2, _BLOCK_BYTES)),
                 parse_options=arrow_json.ParseOptions(
-                    explicit_schema=self._schema(),
+                    explicit_schema=self._schema(keys),
                     newlines_in_values=False,
                     unexpected_field_behavior="error",
                 ),
@@ -185,7 +202,21 @@ class FastDecoder:
             return None
         return lines, longest
 
-    def _schema(self) -> pa.Schema:
+    def _keys_of(self, data: bytes, lines: int) -> Collection[str] | None:
+        """The keys to read ``data`` with: all that are known or, where most would be empty, those of a few
+        of its lines; None if one of these is unknown."""
+        if lines * len(self._shapes) * _BYTES_A_CELL <= len(data):
+            return self._shapes
+        found: dict[str, None] = {}
+        for place in range(_SAMPLED_LINES):
+            begin = data.rfind(b"\n", 0, len(data) * place // _SAMPLED_LINES) + 1
+            try:
+                found.update(dict.fromkeys(from_json(data[begin : data.index(b"\n", begin)])))
+            except ValueError:
+                return None
+        return found if found.keys() <= self._shapes.keys() else None
+
+    def _schema(self, keys: Collection[str]) -> pa.Schema:
         import pyarrow as pa
 
         kinds = {
@@ -195,7 +226,8 @@ class FastDecoder:
             _Shape.SIGNED: pa.int64(),
             _Shape.UNSIGNED: pa.uint64(),
         }
-        return pa.schema([(key, kinds[shape]) for key, shape in self._shapes.items() if shape in kinds])
+        known = ((key, self._shapes[key]) for key in keys)
+        return pa.schema([(key, kinds[shape]) for key, shape in known if shape in kinds])
 
 
 def _with_origins(batch: RecordBatch, first_line: int, out: list[int], places: LinePlaces) -> RecordBatch:
@@ -219,6 +251,8 @@ def _shape_of(key: str, value: object) -> _Shape:
 
 
 def _merged(known: _Shape, shape: _Shape) -> _Shape:
+    if known is shape:
+        return shape
     return _Shape.UNSIGNED if {known, shape} == {_Shape.SIGNED, _Shape.UNSIGNED} else _Shape.MIXED
 
 

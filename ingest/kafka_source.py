@@ -11,7 +11,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -215,10 +215,8 @@ class KafkaSource:
         for partition, offset in (next_offset | taken.moved).items():
             self._assignment.advance(partition, offset)
         self._note_moved(Counter(partition for partition, _ in taken.ready))
-        if messages:
-            batch = self._decoder.decode(messages)
-            return [replace(batch, rejected=(*rejected, *batch.rejected)) if rejected else batch]
-        return [_only_rejected(rejected)] if rejected else []
+        refused = [_only_rejected(rejected)] if rejected else []
+        return [*refused, *(self._decoder.decode_each(messages) if messages else [])]
 
     def _refusal(self, message: Any, source: str) -> Rejected | None:
         if message.value is None:

@@ -15,7 +15,8 @@ import numpy as np
 from firstfault.telemetry import Event
 
 from .blocks import Flags, RecordBatch, Rejected
-from .columns import concatenate, select_rows
+from .columns import select_rows
+from .joining import concatenate
 from .row_order import Position, in_order, position_of
 
 _START: Position = (-1, -1)

@@ -60,11 +60,10 @@ class SpoolSource:
             return [replace(batch_from_records([], rejected), origins=frozenset())]
         give_up_s = time.monotonic() + timeout_s
         while True:
-            batch = self._read()
-            left_s = give_up_s - time.monotonic()
-            if batch is not None or left_s <= 0:
-                return [] if batch is None else [batch]
-            time.sleep(min(_LOOK_S, left_s))
+            batches = self._read()
+            if batches or time.monotonic() >= give_up_s:
+                return batches
+            time.sleep(min(_LOOK_S, max(0.0, give_up_s - time.monotonic())))
 
     def position(self) -> Mapping[str, int]:
         """The sequence number after the last body handed out."""
@@ -109,17 +108,17 @@ class SpoolSource:
         for one in self._rejected:
             log.warning("bodies are missing from the spool", extra={"reason": f"{one.rule}, got {one.value}"})
 
-    def _read(self) -> RecordBatch | None:
+    def _read(self) -> list[RecordBatch]:
         try:
             if self._spool.next_seq() <= self._next:
-                return None
+                return []
             bodies = self._spool.read(self._next, _MAX_ROWS, _MAX_BYTES)
         except SpoolFull as error:
             raise SourceUnavailable(str(error)) from error
         messages = [RawMessage(PART, one.seq, one.body, one.content_type) for one in bodies]
-        batch = self._decoder.decode(messages)
+        batches = self._decoder.decode_each(messages)
         self._next = bodies[-1].seq + 1
-        return batch
+        return batches
 
 
 def _missing(at: int | None, usage: SpoolUsage) -> list[Rejected]:

@@ -13,8 +13,8 @@ from firstfault.wire import Defaults
 from firstfault.wire_values import describe
 
 from .blocks import Flags, RecordBatch, Rejected
-from .columns import concatenate
 from .errors import UnreadableInput
+from .joining import concatenate
 from .sniff import Dialect
 from .table_header import Header, is_header_row, read_header
 from .table_lines import Lines, cut_lines, rows_of

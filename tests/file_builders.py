@@ -11,11 +11,12 @@ import numpy as np
 from firstfault.telemetry import UNNAMED_RANK, Record
 from firstfault.wire import Defaults
 from ingest.blocks import RecordBatch
-from ingest.columns import batch_from_records, concatenate
+from ingest.columns import batch_from_records
 from ingest.file_reader import FileConfig
 from ingest.file_source import FileSource
 from ingest.file_stream import StreamConfig
 from ingest.jobs import Job, find_jobs
+from ingest.joining import concatenate
 from ingest.sniff import find_dialect
 from ingest.tables import TableReader
 

@@ -17,9 +17,10 @@ from firstfault.wire import Defaults, interpret
 from ingest.arrow_frames import ArrowRefused, FrameLimits, check_stream
 from ingest.arrow_stream import SLICE_ROWS, arrow_from_batch, batch_from_arrow, iter_arrow_file
 from ingest.blocks import RecordBatch
-from ingest.columns import batch_from_records, concatenate, records_from_batch
+from ingest.columns import batch_from_records, records_from_batch
 from ingest.decode import DecodeConfig, Decoder, RawMessage
 from ingest.errors import UnreadableInput
+from ingest.joining import concatenate
 
 from .wire_builders import line, messages, same, uniform_lines
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from firstfault.telemetry import Event, EventKind, Record
 from ingest.attempts import AttemptAssigner, AttemptConfig
 from ingest.blocks import RecordBatch
-from ingest.columns import batch_from_records, concatenate
+from ingest.columns import batch_from_records
+from ingest.joining import concatenate
 
 from .file_builders import batch_of, cut
 

@@ -15,13 +15,19 @@ from hypothesis import strategies as st
 
 from firstfault.telemetry import Checksum, Event, Record
 from firstfault.wire import encode_record
+from ingest.arrow_stream import arrow_from_batch
 from ingest.blocks import RecordBatch, Rejected
-from ingest.columns import batch_from_records, concatenate, records_from_batch, select_rows
-from ingest.decode import DecodeConfig, Decoder, Defaults, RawMessage
+from ingest.columns import batch_from_records, records_from_batch, select_rows
+from ingest.decode import ARROW_CONTENT_TYPE, DecodeConfig, Decoder, Defaults, RawMessage
+from ingest.joining import concatenate
 
 from .wire_builders import line, messages, same, uniform_lines
 
 FILE = Defaults("stem", -1)
+
+
+def made_up_names(count: int, seed: int) -> list[str]:
+    return [f"made/{seed}/{at}" for at in range(count)]
 
 
 def decoded(*lines: bytes) -> RecordBatch:
@@ -156,6 +162,23 @@ def test_made_up_metric_names_cannot_ask_for_unbounded_columns() -> None:
     batch = Decoder(DecodeConfig(max_cells=100_000)).decode_lines(b"\n".join(lines), "f", 0)
     assert len(batch) == 1000 and len(batch.numbers) == 100
     assert len(batch.rejected) == 900 and not any(rejected.whole for rejected in batch.rejected)
+
+
+@pytest.mark.parametrize("content_type", [None, ARROW_CONTENT_TYPE])
+def test_names_made_up_in_one_message_cost_other_messages_no_value(content_type: str | None) -> None:
+    made_up = [line(run="made-up", **dict.fromkeys(made_up_names(30, at), 1)) for at in range(20)]
+    others = [line(iteration=at, loss=1.0, param_checksum="ab", v=1) for at in range(200)]
+    values = [b"\n".join(made_up), *others]
+    if content_type is not None:
+        values = [arrow_from_batch(decoded(*value.split(b"\n"))) for value in values]
+    batches = Decoder(DecodeConfig(max_cells=20_000, fallback_bytes=2000)).decode_each(
+        messages(values, content_type)
+    )
+    assert len(batches) > 1 and not any(batch.rejected for batch in batches)
+    assert all(len(batch) * (len(batch.numbers) + len(batch.checksums)) <= 20_000 for batch in batches)
+    assert sum(len(batch) for batch in batches) == 220
+    kept = [batch.checksums["param_checksum"] for batch in batches if "param_checksum" in batch.checksums]
+    assert sum(int(sums.present_N.sum()) for sums in kept) == 200
 
 
 def test_decoding_does_not_hold_on_to_what_it_decoded() -> None:

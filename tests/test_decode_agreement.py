@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ingest.blocks import RecordBatch
 from ingest.decode import DecodeConfig, Decoder, Defaults
+from ingest.json_fast import FastDecoder
 
 from .wire_builders import line, messages, same, uniform_lines
 
@@ -189,3 +193,43 @@ def test_uniform_lines_never_need_the_reference(data: bytes, monkeypatch: pytest
     decoder, reference = taught(DecodeConfig(min_fast_bytes=1)), taught(is_fast=False)
     expected = reference.decode_lines(data, "f", 0)
     assert same(reads_fast(data, monkeypatch, decoder), expected)
+
+
+def test_made_up_names_of_one_sender_do_not_widen_the_tables_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decoder = Decoder(DecodeConfig(min_fast_bytes=1, max_keys=400))
+    decoder.decode_lines(uniform_lines(3), "f", 0)
+    for at in range(10):
+        made_up: dict[str, Any] = dict.fromkeys([f"made/{at}/{n}" for n in range(90)], 1.0)
+        decoder.decode_lines(line(**made_up), "f", 0)
+    assert decoder._fast is not None and len(decoder._fast._shapes) == 400
+    expected = taught(is_fast=False).decode_lines(uniform_lines(300), "f", 0)
+    width = widths_read(monkeypatch)
+    decoder.decode_lines(uniform_lines(3), "f", 0)  # pushed out by the newer names, and learned again
+    assert same(reads_fast(uniform_lines(300), monkeypatch, decoder), expected)
+    assert width[-1] == len({"run", "rank", "iteration", "loss"})
+
+
+def test_an_odd_shape_of_one_sender_does_not_slow_down_others_for_good(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decoder = Decoder(DecodeConfig(min_fast_bytes=1))
+    decoder.decode_lines(uniform_lines(3), "f", 0)
+    decoder.decode_lines(line(loss=True) + b"\n" + line(loss="low") + b"\n" + line(loss=1.0), "f", 0)
+    decoder.decode_lines(uniform_lines(3), "f", 0)
+    assert len(reads_fast(uniform_lines(300), monkeypatch, decoder)) == 300
+
+
+def widths_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Filled with the number of columns of every table that is read fast."""
+    widths: list[int] = []
+    schema_of = FastDecoder._schema
+
+    def noted(fast: FastDecoder, keys: Collection[str]) -> pa.Schema:
+        schema = schema_of(fast, keys)
+        widths.append(len(schema))
+        return schema
+
+    monkeypatch.setattr(FastDecoder, "_schema", noted)
+    return widths

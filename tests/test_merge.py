@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from firstfault.telemetry import Event, EventKind, Record
 from ingest.blocks import RecordBatch, Rejected
-from ingest.columns import batch_from_records, concatenate, records_from_batch
+from ingest.columns import batch_from_records, records_from_batch
 from ingest.file_order import OrderConfig, sort_batches
+from ingest.joining import concatenate
 from ingest.lateness import LatenessWatch
 from ingest.merge import MergeConfig, merge
 

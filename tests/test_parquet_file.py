@@ -15,9 +15,9 @@ from pyarrow import parquet
 from firstfault.wire import Defaults
 from ingest.arrow_stream import SLICE_ROWS, table_from_batch
 from ingest.blocks import RecordBatch
-from ingest.columns import concatenate
 from ingest.decode import DecodeConfig, Decoder
 from ingest.errors import UnreadableInput
+from ingest.joining import concatenate
 from ingest.parquet_file import ParquetConfig, iter_parquet
 
 from .wire_builders import same, uniform_lines

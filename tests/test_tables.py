@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firstfault.telemetry import UNNAMED_RANK
-from ingest.columns import concatenate
 from ingest.errors import UnreadableInput
+from ingest.joining import concatenate
 from ingest.sniff import Format, find_dialect, sniff
 from ingest.table_cells import MAX_LABEL_CHANGES
 from ingest.table_header import read_header
