@@ -324,3 +324,14 @@ def test_a_server_that_is_away_is_told_without_the_password(tmp_path: Path) -> N
     with pytest.raises(StoreBusy, match=r"me:\*\*\*@127.0.0.1:1/db") as caught:
         Store(tmp_path, StoreConfig(url=url, busy_timeout_s=1.0))
     assert "hidden" not in str(caught.value)
+
+
+def test_what_a_worker_said_long_ago_is_forgotten(opened: Open) -> None:
+    store = opened()
+    for component in ("worker:a:1", "worker:b:2"):
+        store.say_health(component, {"runs": 1})
+    with store.database.write() as db:
+        db.execute(tables.health.update().where(tables.health.c.component == "worker:a:1").values(at=1.0))
+    store.prune_health()
+    with store.database.read() as db:
+        assert [row.component for row in db.execute(select(tables.health))] == ["worker:b:2"]
