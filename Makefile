@@ -12,7 +12,7 @@ export KAFKA
 export NUMBA_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/firstfault/numba
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench kafka kafka-stop java postgres clean
+.PHONY: help demo test lint bench kafka kafka-stop java postgres chromium clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -21,7 +21,7 @@ demo: $(VENV)/.runtime ## stream two recorded runs through Kafka and watch the v
 	@if [ -z "$$KAFKA" ]; then $(MAKE) --no-print-directory java; fi
 	$(BIN)/firstfault demo $(ARGS)
 
-test: $(VENV)/.dev java postgres lint ## set up, lint, and run the whole test suite, real broker included (PYTEST_ARGS=...)
+test: $(VENV)/.dev java postgres chromium lint ## set up, lint, and run the whole test suite, real broker included (PYTEST_ARGS=...)
 	$(BIN)/pytest $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev ## ruff, mypy --strict and the import contracts
@@ -54,6 +54,14 @@ postgres: ## install the PostgreSQL server where it is missing and apt-get may b
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
 	    postgresql >/dev/null || echo "it could not be installed: the tests that need it are skipped"; \
 	else echo "PostgreSQL is missing: the tests that need it say so and are skipped"; fi
+
+chromium: ## install Chromium and its driver where they are missing and apt-get may be used (for the tests)
+	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "installing Chromium with apt-get, for the tests of the page"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	    chromium chromium-driver >/dev/null || echo "it could not be installed: the tests that need it are skipped"; \
+	else echo "Chromium is missing: the tests that need it say so and are skipped"; fi
 
 clean: ## remove the virtual environment and caches of this clone
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info

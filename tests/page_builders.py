@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fastapi import FastAPI
+
 from detectors.verdict import canonical_bytes
 from ingest.blocks import RecordBatch
 from ingest.decode import Decoder, RawMessage
+from service.api.app import make_app
 from service.api.settings import ApiConfig
 from service.history_config import HistoryConfig
 from service.history_writer import HistoryWriter
@@ -32,9 +35,17 @@ class Shown(Seeded):
     def __init__(self, data_dir: Path, config: ApiConfig = LASTING) -> None:
         folder = data_dir / "history"
         super().__init__(data_dir, config, history_folder=folder)
+        self._config, self._folder = config, folder
         self.app.include_router(make_page_router())
         self.history = HistoryWriter(folder, HistoryConfig(keep_free_bytes=0))
         self.say_healthy(source="test", parts=["0"])
+
+    def start_again(self) -> FastAPI:
+        """Another application over the same store, as after a restart."""
+        routers = [make_page_router()]
+        return make_app(
+            self.store.database, self._config, routers=routers, history_folder=self._folder, clock=self.now
+        )
 
     def judge(self, log: str, run: str | None = None) -> str:
         """Judge a sample log, under another name of the run if one is given; the run's id."""

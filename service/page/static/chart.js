@@ -30,9 +30,7 @@ export class Chart {
       this.#isLog = !this.#isLog;
       this.redraw();
     });
-    this.whole = h("button", { type: "button", class: "copy" }, "Whole run");
-    this.whole.addEventListener("click", () => this.zoom(null));
-    box.append(h("div", { class: "caption" }, this.caption, h("span", { class: "grow" }), this.whole, this.scale), this.plot);
+    box.append(h("div", { class: "caption" }, this.caption, h("span", { class: "grow" }), this.scale), this.plot);
   }
 
   /** Draw a curve of the API. */
@@ -43,7 +41,6 @@ export class Chart {
     const look = theme(this.box);
     this.caption.replaceChildren(h("bdi", null, visible(curve.metric)));
     this.scale.textContent = this.#isLog ? "Linear scale" : "Log scale";
-    this.whole.hidden = told.view.from === null && told.view.to === null;
     this.plot.setAttribute("role", "img");
     this.plot.setAttribute("aria-label", summary(curve));
     const traces = [...bands(columns, look), ...lane(columns, look), notes(told, curve, look)];
@@ -142,10 +139,10 @@ function layout(columns, told, curve, look, isLog) {
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: "inherit", size: 12, color: look.ink },
     hovermode: "closest",
-    dragmode: "zoom",
+    dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom", // a finger scrolls the page
     // a zoom is kept while the same part is drawn anew
     uirevision: `${told.view.from}-${told.view.to}`,
-    xaxis: { ...axis, type: "linear", title: { text: "iteration", standoff: 6 }, tickformat: "d", anchor: hasLane ? "y2" : "y" },
+    xaxis: { ...axis, type: "linear", range: reach(columns), title: { text: "iteration", standoff: 6 }, tickformat: "d", anchor: hasLane ? "y2" : "y" },
     yaxis: { ...axis, type: isLog ? "log" : "linear", domain: [hasLane ? 0.22 : 0, 0.96], fixedrange: true, exponentformat: "power" },
     yaxis2: {
       ...axis,
@@ -169,14 +166,24 @@ function marks({ incident }, { attempt, columns }, look) {
   const [low, high] = [first.interval[0] ?? columns.iteration[0], first.interval[1] ?? first.iteration];
   const rule = (x, color, dash) => ({ type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, line: { color, width: 1.5, dash } });
   const shade = { type: "rect", x0: low, x1: high, yref: "paper", y0: 0, y1: 1, fillcolor: look.onset, line: { width: 0 }, layer: "below" };
-  const label = (x, text, side) => ({ x, y: 1, yref: "paper", text, showarrow: false, xanchor: side, yanchor: "bottom", font: { color: look.ink } });
   const shapes = [shade, rule(first.iteration, look.bad, "solid")];
-  const annotations = [label(first.iteration, `onset ${first.iteration}`, "left")];
+  const texts = [`onset ${first.iteration}`];
   if (good?.iteration !== null && good?.iteration !== undefined) {
     shapes.push(rule(good.iteration, look.good, "dash"));
-    annotations.push(label(good.iteration, `last good ${good.iteration}`, "right"));
+    texts.unshift(`last good ${good.iteration} ┆`);
   }
-  return { shapes, annotations };
+  const [begin, end] = reach(columns);
+  if (first.iteration < begin || first.iteration > end) return { shapes, annotations: [] };
+  const xanchor = first.iteration - begin < (end - begin) / 2 ? "left" : "right";
+  const label = { x: first.iteration, y: 1, yref: "paper", text: texts.join(" "), showarrow: false, xanchor, yanchor: "bottom" };
+  return { shapes, annotations: [label] };
+}
+
+/** The iterations that are drawn, with a little room: labels at an edge would else widen the axis. */
+function reach(columns) {
+  const [low, high] = [columns.iteration[0], columns.last_iteration.at(-1)];
+  const room = Math.max(0.5, (high - low) / 100);
+  return [low - room, high + room];
 }
 
 function words(columns, at) {

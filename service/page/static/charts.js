@@ -9,6 +9,7 @@ import { counted } from "./words.js";
 
 const MOST = 3;
 const POINTS = 1000;
+const MARGIN = 64; // iterations on both sides of an onset: enough to see what was normal
 const AT_LEAST_MS = 2_000;
 let plotly = null;
 
@@ -17,11 +18,16 @@ export class Charts {
   #places = new Map();
   #shownAt = 0;
   #print = "";
+  #onset = null;
 
   constructor(slot) {
     this.slot = slot;
     this.heading = h("p", { class: "since" });
-    slot.replaceChildren(h("h3", null, "Curves"), this.heading);
+    this.near = h("button", { type: "button", class: "copy" }, "Around the onset");
+    this.whole = h("button", { type: "button", class: "copy" }, "Whole run");
+    this.whole.addEventListener("click", () => this.#zoom(null));
+    this.near.addEventListener("click", () => this.#zoom(this.#onset));
+    slot.replaceChildren(h("div", { class: "caption" }, h("h3", null, "Curves"), h("span", { class: "grow" }), this.near, this.whole), this.heading);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
       for (const { chart } of this.#places.values()) chart.redraw();
     });
@@ -37,6 +43,7 @@ export class Charts {
     const answers = await Promise.all(metrics.map((metric) => curve(told, metric, signal)));
     const kept = answers.filter((one) => one?.columns.iteration.length);
     this.#say(kept, told);
+    this.#offer(kept, told);
     if (!kept.length) return;
     plotly ??= load();
     const library = await plotly.catch(() => null);
@@ -61,6 +68,14 @@ export class Charts {
   #zoom(range) {
     note({ ...read(), from: range?.[0] ?? null, to: range?.[1] ?? null });
     dispatchEvent(new Event("popstate"));
+  }
+
+  #offer(kept, { incident, view }) {
+    const [low, high] = incident?.first.interval ?? [null, null];
+    const begin = low ?? incident?.first.iteration;
+    this.#onset = begin === undefined ? null : [Math.max(0, begin - MARGIN), high + MARGIN];
+    this.near.hidden = !kept.length || this.#onset === null || view.from === String(this.#onset[0]);
+    this.whole.hidden = view.from === null && view.to === null;
   }
 
   #say(kept, told) {

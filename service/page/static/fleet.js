@@ -2,7 +2,7 @@
 
 import { link } from "./address.js";
 import { get } from "./api.js";
-import { copyable, fill, h, name } from "./dom.js";
+import { copyable, fill, h, name, visible } from "./dom.js";
 import { spark } from "./spark.js";
 import { LABELS, counted, moment, number, rankList, severityMark } from "./words.js";
 
@@ -43,11 +43,11 @@ function tally(page) {
 function row(run) {
   const here = link({ run: run.run_id, incident: run.severity === "none" ? null : run.incident_id });
   const label = LABELS[run.label] ?? run.label;
-  const anchor = h("a", { href: here, "data-key": `run-${run.run_id}` }, name(run.run));
+  const anchor = h("a", { href: here, "data-key": `run-${run.run_id}`, title: visible(run.run) }, name(run.run));
   const cells = [
     ["run", anchor, h("span", { class: "marks" }, severityMark(run.severity, label), run.severity === "none" ? null : ` ${label}`)],
     ["what", run.sentence, marks(run)],
-    ["first", ...first(run)],
+    [run.first && run.severity !== "none" ? "first" : "first none", ...first(run)],
     ["judged", h("span", { class: "narrow" }, "judged to "), number(run.judged_to_iteration)],
     ["covered", coverage(run.coverage)],
     ["loss", spark(run.run_id, run.revision)],

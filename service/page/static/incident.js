@@ -40,7 +40,7 @@ export function factsOf({ incident, log }) {
     ["Last good", lastGood(incident.last_good ?? {})],
     ["Cost", cost(incident.cost ?? {})],
     ["Then", chain(incident.chain ?? [])],
-    ["Victims", first.victims?.length ? `rank ${rankList(first.victims, first.victim_count)}` : null],
+    ["Victims", first.victims?.length ? `${first.victims.length === 1 ? "rank" : "ranks"} ${rankList(first.victims, first.victim_count)}` : null],
     ["Note", first.note ? visible(first.note) : null],
     ...log.map((entry) => ["Log", logged(entry)]),
   ];

@@ -23,7 +23,12 @@ export class Live extends EventTarget {
   /** Begin, and never end. */
   async start() {
     setInterval(() => this.#look(), 500);
+    document.addEventListener("visibilitychange", () => this.#seen());
+    addEventListener("pagehide", () => this.#stop.abort());
+    addEventListener("pageshow", () => this.retry());
     for (;;) {
+      // a browser has six connections to a service of plain HTTP: a page that nobody sees must not hold one
+      if (document.hidden) await new Promise((resume) => (this.#resume = resume));
       const waitMs = await this.#read().catch(() => this.#lost());
       await new Promise((resume) => {
         this.#resume = resume;
@@ -36,6 +41,12 @@ export class Live extends EventTarget {
   retry() {
     this.#failures = 0;
     this.#resume();
+  }
+
+  #seen() {
+    if (document.hidden) return this.#stop.abort();
+    this.heardAt = Date.now();
+    this.retry();
   }
 
   async #read() {

@@ -61,7 +61,7 @@ async function show() {
 
 function failed(error) {
   if (error instanceof Problem && (error.status === 401 || error.status === 403)) askForToken(error);
-  else if (error instanceof Problem && error.status === 404) missing(error);
+  else if (error instanceof Problem && (error.status === 404 || error.status === 422)) missing(error);
   else if (error instanceof Problem) notice(`The service answers: ${error.message}`);
   else if (error instanceof TypeError && /fetch|network|load/i.test(error.message)) badge(); // the badge tells
   else throw error;

@@ -62,7 +62,8 @@ export function rankList(ranks, count) {
 
 /** `(380, 390]` as `between 380 and 390`; empty where that says no more than the iteration. */
 export function between(interval) {
-  const [low, high] = interval ?? [null, null];
+  if (!interval) return "";
+  const [low, high] = interval;
   if (low === null) return "never seen clean before";
   return high - low > 1 ? `between ${low} and ${high}` : "";
 }
