@@ -46,12 +46,15 @@ class AttemptAligner:
         self.is_closed = False
         self.conflicts = 0
         self.labels: dict[int, dict[str, tuple[int, str]]] = {}
+        self.changes = 0
+        """Raised whenever something may have changed; counted anew after a restart."""
 
     def push(self, batch: RecordBatch, rows: Ints, events: list[tuple[int, Event]]) -> list[IterationBlock]:
         """Take the records ``rows`` of ``batch`` and the events among them; give what has settled.
 
         ``events`` pairs each event with the number of ``rows`` before it.
         """
+        self.changes += 1
         events = self._without_heartbeats(events)
         if self.is_closed:
             self.admission.late += len(rows) + len(events)
@@ -101,6 +104,7 @@ class AttemptAligner:
     def close(self) -> list[IterationBlock]:
         """Settle everything: a later attempt is well under way."""
         blocks = self._settle(len(self.window), None)
+        self.changes += 1
         self.is_closed = True
         return blocks
 

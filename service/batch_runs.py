@@ -9,23 +9,31 @@ import numpy as np
 from firstfault.telemetry import Event
 from ingest.blocks import Ints, RecordBatch
 
+_NO_ROWS = np.empty(0, np.int64)
+
 
 def by_run(batch: RecordBatch) -> Iterator[tuple[str, Ints, list[tuple[int, Event]]]]:
     """Each run in the batch with its rows and its events."""
     if len(batch.runs) == 1 and all(event.run == batch.runs[0] for _, event in batch.events):
         yield batch.runs[0], np.arange(len(batch)), list(batch.events)
         return
-    names = list(dict.fromkeys([*batch.runs, *(event.run for _, event in batch.events)]))
-    for index, name in enumerate(names):
-        rows = np.flatnonzero(batch.run_N == index) if index < len(batch.runs) else np.empty(0, np.int64)
-        events = [(int(np.searchsorted(rows, at)), event) for at, event in batch.events if event.run == name]
+    # One sort and one pass over the events: a batch may hold as many runs as it has rows.
+    order = np.argsort(batch.run_N, kind="stable")
+    ends = np.searchsorted(batch.run_N[order], np.arange(len(batch.runs) + 1))
+    rows_of = {name: order[ends[at] : ends[at + 1]] for at, name in enumerate(batch.runs)}
+    events_of: dict[str, list[tuple[int, Event]]] = {}
+    for at, event in batch.events:
+        before = int(np.searchsorted(rows_of.get(event.run, _NO_ROWS), at))
+        events_of.setdefault(event.run, []).append((before, event))
+    for name in dict.fromkeys([*batch.runs, *events_of]):
+        rows, events = rows_of.get(name, _NO_ROWS), events_of.get(name, [])
         if len(rows) or events:
             yield name, rows, events
 
 
-def part_of(batch: RecordBatch, run: str) -> str:
-    """The first of the parts that a run's records came from."""
-    return min((part for name, part in batch.origins or () if name == run), default="")
+def parts_by_run(batch: RecordBatch) -> dict[str, str]:
+    """The first of the parts that each run's records came from."""
+    return dict(sorted(batch.origins or (), reverse=True))
 
 
 def origins_of(batch: RecordBatch) -> list[tuple[str, str]]:

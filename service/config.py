@@ -50,6 +50,9 @@ class WorkerConfig:
     judge_every_s: float = 0.5
     """Least time between two looks at the same runs: a verdict costs milliseconds a run, and nobody
     reads faster."""
+    judge_at_most_s: float = 1.0
+    """Longest stretch of verdicts, each a commit, before the worker reads on and says how it is: with
+    thousands of runs it would otherwise be taken for dead. One verdict is always made."""
     settle_after_s: float = 1.0
     """Once nothing came for so long, what is there is judged as if it ended; until then iterations
     that some rank has yet to report are left out of the verdict."""
@@ -77,6 +80,7 @@ class WorkerConfig:
         for name, least in (
             ("poll_timeout_s", 0.01),
             ("judge_every_s", 0.0),
+            ("judge_at_most_s", 0.0),
             ("settle_after_s", 0.1),
             ("checkpoint_every_s", 0.1),
             ("hold_for_letters_s", 0.0),

@@ -4,8 +4,8 @@
     pipeline = Pipeline(settings.pipeline, settings.detectors, on_block=history.update)
     ...                                     # each turn of the worker's loop
     history.maybe_flush(time.monotonic())
-    history.show_pending(pipeline.pending(run))                   # now and then, for each run with news
-    history.show_pending(pipeline.pending(run), is_quiet=True)    # once it is judged as if ended
+    history.show_pending(aligner.pending())                  # now and then, for each attempt with news
+    history.show_pending(aligner.pending(), is_quiet=True)   # once it is judged as if ended
     history.flush()                         # before each checkpoint: what it settled is never read again
     history.freeze(incident_id, run, attempt, (last_clean, first_bad + 1))      # as an incident is stored
 
@@ -88,7 +88,7 @@ class HistoryWriter:
         return len(waiting) == sum(self._write(key) for key in waiting)
 
     def show_pending(self, blocks: Sequence[IterationBlock], *, is_quiet: bool = False) -> None:
-        """Show readers what of a run has not settled yet, `Pipeline.pending`; written at once, not kept.
+        """Show readers what has not settled yet, `AttemptAligner.pending`; written at once, not kept.
 
         The last iterations of a run that died settle only with its next attempt, and they are those that
         matter. Call it now and then while a run lives, and with ``is_quiet`` once nothing comes any more:

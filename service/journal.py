@@ -167,6 +167,10 @@ class Journal:
     def _note_quiet(self, pipeline: Pipeline) -> None:
         """Runs of which the live clock has seen nothing for long, though the source is there."""
         now, patience_s = self.now(), self._config.quiet_after_s
+        if len(self._heard_of) > len(pipeline.runs):  # of runs that were let go, or never let in
+            held = set(pipeline.runs)
+            self._heard_of = {run: at for run, at in self._heard_of.items() if run in held}
+            self._quiet &= held
         changed: dict[str, float | None] = {}
         for run in pipeline.runs:
             since = self._heard_of.setdefault(run, now)

@@ -6,7 +6,7 @@ A verdict never needs to wait for anything: it is what would be concluded if the
 the settled state it starts from is not touched by asking.
 
 Who wants the settled blocks themselves (telemetry history does) gives ``on_block``: it is called with each,
-once and in order, after it was judged; what is only pending can be asked for (`Pipeline.pending`).
+once and in order, after it was judged; what is only pending can be asked for (`Pipeline.aligners`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from detectors.verdict import Verdict
 from ingest.alignment import AlignmentConfig, AttemptAligner
 from ingest.blocks import IterationBlock, RecordBatch
 
-from .batch_runs import by_run, origins_of, part_of
+from .batch_runs import by_run, origins_of, parts_by_run
 from .curves import CurvePoint
 from .run_fold import RunFold
 from .snapshot import from_bytes, to_bytes
@@ -85,7 +85,7 @@ class Pipeline:
 
     def feed(self, batch: RecordBatch) -> None:
         """Take the next records; settled iterations are judged at once."""
-        self.records += len(batch)
+        self.records, first_parts = self.records + len(batch), parts_by_run(batch)
         for rejected in batch.rejected:
             part = "" if batch.origins is None else rejected.source
             self._reject(part, f"{rejected.field}: {rejected.rule}", 1)
@@ -93,7 +93,7 @@ class Pipeline:
             run = self._run(name)
             if run is None:
                 limit = f"run: at most {self.config.max_runs} at once"
-                self._reject(part_of(batch, name), limit, len(events) + len(rows))
+                self._reject(first_parts.get(name, ""), limit, len(events) + len(rows))
                 continue
             run.is_dirty = run.is_unsaved = True
             run.records += len(rows)
@@ -178,10 +178,9 @@ class Pipeline:
         """The verdict of every run, in order of first record."""
         return [self.verdict(name, ended=ended) for name in self._runs]
 
-    def pending(self, name: str) -> list[IterationBlock]:
-        """What would settle if the input of a run ended now; later records may still change it."""
-        aligners = sorted(self._runs[name].aligner.attempts.items())
-        return [block for _, aligner in aligners for block in aligner.pending()]
+    def aligners(self, name: str) -> list[AttemptAligner]:
+        """The attempts of a run in order, to ask what is pending: later records may still change that."""
+        return [aligner for _, aligner in sorted(self._runs[name].aligner.attempts.items())]
 
     def curves(self, name: str, *, ended: bool = True) -> dict[int, dict[str, list[CurvePoint]]]:
         """Per attempt and metric the curve of a run, at most `MAX_BUCKETS` points each."""

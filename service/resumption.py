@@ -6,10 +6,11 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Any
 
-from .checkpoints import Claim, Tenure
+from .checkpoints import Claim, RunState, Tenure
 from .pipeline import Pipeline
 from .snapshot import SnapshotError
 from .store import Store
@@ -48,6 +49,20 @@ def resume(
     pipeline.fetch = partial(_fetch, store, claim.tenure, pipeline.version)
     pipeline.rejected = {part: Counter(counts) for part, counts in claim.rejected.items()}
     return pipeline, claim.offsets
+
+
+def states_of(pipeline: Pipeline, waiting: AbstractSet[str]) -> list[RunState]:
+    """What a checkpoint must hold of the runs that changed; ``waiting`` are those to be judged yet."""
+    return [
+        RunState(
+            run=run,
+            parts=pipeline.parts_of(run),
+            version=pipeline.version,
+            is_settled=run not in waiting,
+            snapshot=pipeline.snapshot_run(run),
+        )
+        for run in pipeline.unsaved_runs()
+    ]
 
 
 def _fetch(store: Store, tenure: Tenure, version: str, run: str) -> bytes | None:

@@ -276,5 +276,6 @@ def _write_run(
         "seq": seq,
         "first_seen_at": write.now if row is None else row.first_seen_at,
         "updated_at": write.now,
+        "quiet_since": None,  # it has news; and who noted that it was quiet may have been another worker
     }
     upsert(write.db, tables.runs, ["run_id"], {**values, **told, **place})

@@ -20,9 +20,10 @@ from ingest.blocks import RecordBatch
 from ingest.errors import SourceUnavailable
 from ingest.source import Source
 
-from .checkpoints import Checkpoint, RunState, Tenure
+from .checkpoints import Checkpoint, Tenure
 from .config import WorkerConfig
 from .crash_points import CrashPoint, reach
+from .docket import Docket
 from .errors import OwnershipLost, SplitRun, StoreError
 from .history_writer import HistoryWriter
 from .journal import Journal
@@ -30,12 +31,14 @@ from .outlet import Outlet
 from .pipeline import Pipeline
 from .recorder import Recorder
 from .rejects import reason_of
-from .resumption import NOWHERE, known_reaches, reach_of, resume
+from .resumption import NOWHERE, known_reaches, reach_of, resume, states_of
 from .sentence import change_sentence
 from .store import Store
 
 log = logging.getLogger(__name__)
 
+_LAST_VERDICTS_S = 1.5
+"""How long a stopping worker judges what is new; the checkpoint says of the rest that it is to be judged."""
 _LAST_WORDS_S = 2.0
 """How long a stopping worker waits for the broker to take its last verdicts: it must end within 5 s."""
 
@@ -96,10 +99,8 @@ class Worker:
         """Start from this state: nothing is known beyond it."""
         self._pipeline = pipeline
         self._offsets = {}
-        self._due: set[str] = set()
-        """Runs whose newest verdict is not stored yet."""
-        self._open = set(pipeline.dirty_runs())
-        """Runs whose stored verdict leaves out what is not complete."""
+        self._docket = Docket(pipeline.dirty_runs())
+        self._recorder.begin()
         self._known = known_reaches(self._store)
         self._counted: dict[str, tuple[int, bytes]] = {}
         self._records_unsaved = 0
@@ -131,14 +132,14 @@ class Worker:
     def _turn(self, source: Source, *, is_blocked: bool) -> None:
         if is_blocked:
             # Nothing new is taken in before what is owed to the store is there.
-            self._judge()
+            self._judge(self._config.judge_at_most_s)
             self._save(source)
             self._journal.store_works()
         for batch in self._poll(source):
             reach(CrashPoint.AFTER_POLL)
             self._take(batch)
         if time.monotonic() - self._judged_at_s >= self._config.judge_every_s:
-            self._judge()
+            self._judge(self._config.judge_at_most_s)
         if self._is_time_to_save():
             self._save(source)
         self._hear_of_the_outside()
@@ -148,7 +149,7 @@ class Worker:
 
     def _end(self, source: Source) -> None:
         try:
-            self._judge()
+            self._judge(_LAST_VERDICTS_S)
             if self._outlet is not None:
                 self._outlet.flush(_LAST_WORDS_S)
             if not self._has_letters_on_the_way():  # else they are read, and sent, again
@@ -188,22 +189,23 @@ class Worker:
 
     # -- verdicts
 
-    def _judge(self) -> None:
+    def _judge(self, at_most_s: float) -> None:
         """Judge the runs that have something new; all as if ended once nothing comes any more."""
         if self._tenure is None:
             return
-        self._due.update(self._pipeline.dirty_runs())
-        for run in sorted(self._due):
+        until_s = time.monotonic() + at_most_s
+        self._docket.add(self._pipeline.dirty_runs())
+        for run in self._docket.due(until_s):
             self._store_verdict(run, ended=False)
             self._recorder.show(self._pipeline, run, is_quiet=False)
-            self._open.add(run)
-            self._due.discard(run)
+            self._docket.judged(run)
         self._judged_at_s = time.monotonic()
-        if self._judged_at_s - self._heard_at_s >= self._config.settle_after_s and self._is_caught_up():
-            for run in sorted(self._open):
+        is_silent = self._judged_at_s - self._heard_at_s >= self._config.settle_after_s
+        if is_silent and not self._docket.has_due and self._is_caught_up():
+            for run in self._docket.open(until_s):
                 self._store_verdict(run, ended=True)
-                self._recorder.show(self._pipeline, run, is_quiet=True)
-                self._open.discard(run)
+                if self._recorder.show(self._pipeline, run, is_quiet=True):
+                    self._docket.settled(run)
                 self._records_unsaved = max(self._records_unsaved, 1)  # that it is settled is news
                 self._pipeline.mark_unsaved(run)
 
@@ -247,11 +249,12 @@ class Worker:
         if self._tenure is None or now_s < self._retire_at_s:
             return
         self._retire_at_s = now_s + min(60.0, self._config.retire_after_s)
-        silent = self._journal.silent_runs(self._pipeline, self._due | self._open)
+        silent = self._journal.silent_runs(self._pipeline, self._docket.runs)
         if silent:
             self._store.retire(self._tenure, silent)
             for run in silent:
                 self._pipeline.let_go(run)
+                self._recorder.forget(run)
 
     def _is_time_to_save(self) -> bool:
         if not self._records_unsaved:
@@ -273,7 +276,7 @@ class Worker:
         pipeline = self._pipeline
         checkpoint = Checkpoint(
             offsets={part: (self._offsets.get(part), end) for part, end in position.items()},
-            states=[self._state_of(run) for run in pipeline.unsaved_runs()],
+            states=states_of(pipeline, self._docket.runs),
             rejected=pipeline.rejected,
             counted=self._counted,
         )
@@ -289,12 +292,3 @@ class Worker:
         self._journal.saved(size)
         if self._on_checkpoint is not None:
             self._on_checkpoint(position)
-
-    def _state_of(self, run: str) -> RunState:
-        return RunState(
-            run=run,
-            parts=self._pipeline.parts_of(run),
-            version=self._pipeline.version,
-            is_settled=run not in self._open and run not in self._due,
-            snapshot=self._pipeline.snapshot_run(run),
-        )

@@ -15,6 +15,7 @@ import numpy as np
 from ingest.blocks import Flags, Floats, IterationBlock
 from service.history_config import HistoryConfig
 from service.history_writer import HistoryWriter
+from service.pipeline import Pipeline
 from service.run_id import run_id_of
 from tests.block_builders import block, masked
 
@@ -84,3 +85,8 @@ def plain_summary(values_TR: Floats, present_TR: Flags) -> dict[str, list[Any]]:
         for name, value in one.items():
             rows.setdefault(name, []).append(value)
     return rows
+
+
+def pending_of(pipeline: Pipeline, run: str) -> list[IterationBlock]:
+    """What would settle if the input of the run ended now."""
+    return [one for aligner in pipeline.aligners(run) for one in aligner.pending()]

@@ -21,6 +21,7 @@ from service.page.routes import make_page_router
 from service.pipeline import Pipeline
 
 from .api_builders import Seeded
+from .history_builders import pending_of
 
 ROOT = Path(__file__).parent.parent
 LOGS = ROOT / "sample_logs"
@@ -54,7 +55,7 @@ class Shown(Seeded):
             pipeline.feed(batch)
         (name,) = pipeline.runs
         verdict = pipeline.verdict(name)
-        self.history.show_pending(pipeline.pending(name), is_quiet=True)
+        self.history.show_pending(pending_of(pipeline, name), is_quiet=True)
         self.history.flush()
         return self.put_verdict(json.loads(canonical_bytes(verdict)), pipeline.newest_time(name))
 

@@ -5,21 +5,24 @@ Axes: T positions, R ranks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from ingest.blocks import IterationBlock
 from ingest.columns import batch_from_records
 from service.history_config import HistoryConfig
 from service.history_names import VALUES, segments
 from service.history_reader import HistoryReader
 from service.history_writer import HistoryWriter
 from service.pipeline import Pipeline
+from service.recorder import Recorder
 from service.run_id import run_id_of
 from tests.block_builders import block, cut, masked
-from tests.history_builders import EVERYTHING, RUN, losses, named, noise, plain_summary, write
+from tests.history_builders import EVERYTHING, RUN, losses, named, noise, pending_of, plain_summary, write
 from tests.record_builders import record
 
 
@@ -263,10 +266,10 @@ def test_the_last_iterations_of_a_run_that_died_are_seen_before_they_settle(tmp_
     reader = HistoryReader(tmp_path)
     before = reader.curve(RUN, 0, "loss").columns
 
-    writer.show_pending(pipeline.pending("run"))
+    writer.show_pending(pending_of(pipeline, "run"))
     live = reader.curve(RUN, 0, "loss").columns
     recorded = reader.matrix(RUN, 0, "loss")
-    writer.show_pending(pipeline.pending("run"), is_quiet=True)
+    writer.show_pending(pending_of(pipeline, "run"), is_quiet=True)
     quiet = reader.matrix(RUN, 0, "loss")
     frozen = reader.window_matrix("a1", "loss")
 
@@ -314,7 +317,7 @@ def test_what_settles_replaces_what_was_shown_before(tmp_path: Path, crashed: bo
 
 def test_a_run_too_short_to_settle_has_a_curve_and_can_be_frozen(tmp_path: Path) -> None:
     pipeline, writer = _fed_with_a_run_that_dies_of_nan(tmp_path, 10)
-    writer.show_pending(pipeline.pending("run"), is_quiet=True)
+    writer.show_pending(pending_of(pipeline, "run"), is_quiet=True)
     assert writer.freeze("a1", "run", 0, (9, 10))
     writer.close()
     reader = HistoryReader(tmp_path)
@@ -332,3 +335,38 @@ def _fed_with_a_run_that_dies_of_nan(folder: Path, iterations: int) -> tuple[Pip
         batch_from_records(record(r, at, loss=value) for at, value in enumerate(values) for r in (0, 1))
     )
     return pipeline, writer
+
+
+class CountingWriter(HistoryWriter):
+    """Notes the attempts that are shown."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.shown: list[int] = []
+
+    def show_pending(self, blocks: Sequence[IterationBlock], *, is_quiet: bool = False) -> None:
+        self.shown += [block.attempt for block in blocks]
+        super().show_pending(blocks, is_quiet=is_quiet)
+
+
+def test_only_attempts_with_news_are_shown_again(tmp_path: Path) -> None:
+    pipeline, writer = Pipeline(), CountingWriter(tmp_path)
+    recorder = Recorder(writer)
+    pipeline.feed(batch_from_records(record(0, 1, attempt=at, loss=1.0) for at in range(5)))
+    assert recorder.show(pipeline, "run", is_quiet=False)
+    assert recorder.show(pipeline, "run", is_quiet=True)
+    assert writer.shown == [*range(5), *range(5)]
+    pipeline.feed(batch_from_records([record(0, 2, attempt=3, loss=1.0)]))
+    assert recorder.show(pipeline, "run", is_quiet=True)
+    assert writer.shown[10:] == [3]
+
+
+def test_of_very_many_attempts_some_are_shown_at_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.recorder._SHOW_AT_MOST_S", -1.0)
+    pipeline, writer = Pipeline(), CountingWriter(tmp_path)
+    recorder = Recorder(writer)
+    pipeline.feed(batch_from_records(record(0, 1, attempt=at, loss=1.0) for at in range(3)))
+    assert [recorder.show(pipeline, "run", is_quiet=True) for _ in range(4)] == [False, False, True, True]
+    assert writer.shown == [0, 1, 2]
