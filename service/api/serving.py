@@ -10,6 +10,8 @@ import socket
 import uvicorn
 from fastapi import FastAPI
 
+from .patience import PatientProtocol
+
 _GRACE_S = 3
 """How long answers that are on their way may take once the service stops; then they are cut off."""
 _MAX_HEAD_BYTES = 65_536
@@ -52,7 +54,7 @@ def make_server(app: FastAPI, *, host: str, port: int, trusted_proxies: str = "1
         access_log=False,
         log_config=None,
         server_header=False,
-        http="h11",  # the one parser of the two that bounds a head
+        http=PatientProtocol,  # on h11, the one parser of the two that bounds a head
         ws="none",
         proxy_headers=True,
         forwarded_allow_ips=trusted_proxies,
