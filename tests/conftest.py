@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -13,6 +15,10 @@ from service.local_kafka import LocalKafka
 from service.store_config import StoreConfig
 
 from .local_postgres import LocalPostgres, PostgresUnavailable
+
+if TYPE_CHECKING:
+    from .local_chromium import Chromium
+    from .page_builders import Shown
 
 NewTopic = Callable[[int], str]
 
@@ -80,3 +86,41 @@ def new_database(postgres: LocalPostgres, topic_numbers: Iterator[int]) -> str:
 def store_config(request: pytest.FixtureRequest) -> StoreConfig:
     """Settings of an empty store in each kind of database."""
     return StoreConfig(url=request.getfixturevalue("new_database") if request.param == "postgresql" else "")
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    """The browser of all tests; each gets a service at a port of its own, hence an origin."""
+    from .local_chromium import Chromium, ChromiumUnavailable
+
+    try:
+        one = Chromium(tmp_path_factory.mktemp("chromium"))
+    except ChromiumUnavailable as error:
+        pytest.skip(f"no Chromium: {error}")
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def browser(chromium: Chromium) -> Iterator[Chromium]:
+    """The browser, held to account after each test."""
+    chromium.console()
+    chromium.resize(1440)
+    yield chromium
+    complaints = [line for line in chromium.console() if "Failed to load resource" not in line]
+    elsewhere = chromium.run(
+        "return performance.getEntriesByType('resource').map((one) => one.name)"
+        ".filter((name) => new URL(name).origin !== location.origin)"
+    )
+    chromium.driver.get("about:blank")
+    assert complaints == []  # among them what the content-security policy refuses
+    assert elsewhere == []
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[Shown]:
+    """An empty store with the page over it."""
+    from .page_builders import shown
+
+    with shown(tmp_path) as one:
+        yield one

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,14 +16,16 @@ from detectors.verdict import canonical_bytes
 from ingest.blocks import RecordBatch
 from ingest.decode import Decoder, RawMessage
 from service.api.app import make_app
+from service.api.serving import make_server
 from service.api.settings import ApiConfig
 from service.history_config import HistoryConfig
 from service.history_writer import HistoryWriter
 from service.page.routes import make_page_router
 from service.pipeline import Pipeline
 
-from .api_builders import Seeded
+from .api_builders import Seeded, wait_until
 from .history_builders import pending_of
+from .local_chromium import Chromium
 
 ROOT = Path(__file__).parent.parent
 LOGS = ROOT / "sample_logs"
@@ -69,6 +73,25 @@ def shown(data_dir: Path, config: ApiConfig = LASTING) -> Iterator[Shown]:
     finally:
         one.history.close()
         one.store.close()
+
+
+@contextmanager
+def serving(app: FastAPI, browser: Chromium, port: int = 0) -> Iterator[int]:
+    """The application at a port; ends like a service that is stopped."""
+    server = make_server(app, host="127.0.0.1", port=port)
+    listener = socket.create_server(("127.0.0.1", port))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        wait_until(lambda: server.started)
+        used = int(listener.getsockname()[1])
+        browser.base = f"http://127.0.0.1:{used}"
+        yield used
+    finally:
+        server.should_exit = True
+        thread.join(30)
+        listener.close()
+    assert not thread.is_alive()
 
 
 def _batches(path: Path, run: str | None) -> Iterator[RecordBatch]:

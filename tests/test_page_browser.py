@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
 import httpx2
 import pytest
-from fastapi import FastAPI
 
-from service.access import create_token
-from service.api.serving import make_server
-from service.api.settings import ApiConfig
-
-from .api_builders import an_odd_incident, wait_until
-from .local_chromium import Chromium, ChromiumUnavailable
-from .page_builders import LASTING, Shown, shown
-from .service_builders import an_incident
+from .api_builders import an_odd_incident
+from .local_chromium import Chromium
+from .page_builders import Shown, serving, shown
 
 pytestmark = pytest.mark.browser
 
@@ -36,18 +26,6 @@ HOSTILE = {
     "entity": "&lt;b&gt;&amp;%{y}<br>",
     "right_to_left": "a\u202egnp.exe\u2066",
 }
-Open = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
-    """The browser of all tests here; each gets a service at a port of its own, hence an origin."""
-    try:
-        one = Chromium(tmp_path_factory.mktemp("chromium"))
-    except ChromiumUnavailable as error:
-        pytest.skip(f"no Chromium: {error}")
-    yield one
-    one.close()
 
 
 @pytest.fixture(scope="module")
@@ -59,53 +37,8 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
         yield one
 
 
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Shown]:
-    with shown(tmp_path) as one:
-        yield one
-
-
-@pytest.fixture
-def browser(chromium: Chromium) -> Iterator[Chromium]:
-    """The browser, held to account after each test."""
-    chromium.console()
-    chromium.resize(1440)
-    yield chromium
-    complaints = [line for line in chromium.console() if "Failed to load resource" not in line]
-    elsewhere = chromium.run(
-        "return performance.getEntriesByType('resource').map((one) => one.name)"
-        ".filter((name) => new URL(name).origin !== location.origin)"
-    )
-    chromium.driver.get("about:blank")
-    assert complaints == []  # among them what the content-security policy refuses
-    assert elsewhere == []
-
-
-@contextmanager
-def serving(app: FastAPI, browser: Chromium, port: int = 0) -> Iterator[int]:
-    """The application at a port; ends like a service that is stopped."""
-    server = make_server(app, host="127.0.0.1", port=port)
-    listener = socket.create_server(("127.0.0.1", port))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    try:
-        wait_until(lambda: server.started)
-        used = int(listener.getsockname()[1])
-        browser.base = f"http://127.0.0.1:{used}"
-        yield used
-    finally:
-        server.should_exit = True
-        thread.join(30)
-        listener.close()
-    assert not thread.is_alive()
-
-
-def badge(browser: Chromium) -> str:
-    return browser.text("#badge")
-
-
-def test_an_empty_store_says_how_to_begin(api: Shown, browser: Chromium) -> None:
-    with serving(api.app, browser):
+def test_an_empty_store_says_how_to_begin(page: Shown, browser: Chromium) -> None:
+    with serving(page.app, browser):
         browser.visit("/")
         browser.until_text("#view", "No run yet")
         assert "firstfault demo" in browser.text("#view")
@@ -150,9 +83,9 @@ def test_an_incident_is_a_sentence_with_its_reasons_and_what_to_do(
         assert browser.run("return document.documentElement.scrollWidth") <= width
 
 
-def test_values_that_are_not_numbers_are_said_to_be_what_they_are(api: Shown, browser: Chromium) -> None:
-    api.put("odd", an_odd_incident("o1"))
-    with serving(api.app, browser):
+def test_values_that_are_not_numbers_are_said_to_be_what_they_are(page: Shown, browser: Chromium) -> None:
+    page.put("odd", an_odd_incident("o1"))
+    with serving(page.app, browser):
         browser.visit("/?incident=o1")
         browser.until(lambda: browser.look("#part-evidence tbody tr"))
         assert [text for text in browser.look(".nonfinite") if text] == ["NaN", "-Infinity"]
@@ -172,10 +105,10 @@ def test_a_loss_that_is_nan_has_a_lane_and_its_name_and_the_gradient_a_log_axis(
         assert "NaN first at iteration 484" in (browser.find(".plot").get_attribute("aria-label") or "")
 
 
-def test_names_out_of_telemetry_are_text_and_nothing_else(api: Shown, browser: Chromium) -> None:
+def test_names_out_of_telemetry_are_text_and_nothing_else(page: Shown, browser: Chromium) -> None:
     for at, (_, text) in enumerate(HOSTILE.items()):
-        api.put(text, hostile_incident(f"h{at}", text), coverage=hostile_coverage(text))
-    with serving(api.app, browser):
+        page.put(text, hostile_incident(f"h{at}", text), coverage=hostile_coverage(text))
+    with serving(page.app, browser):
         browser.visit("/")
         browser.until(lambda: len(browser.look("tbody tr")) == len(HOSTILE))
         shown_names = set(
@@ -193,89 +126,12 @@ def test_names_out_of_telemetry_are_text_and_nothing_else(api: Shown, browser: C
             assert set(hrefs) == {"http:"}
 
 
-def test_a_hostile_name_in_a_judged_log_is_drawn_as_any_other(api: Shown, browser: Chromium) -> None:
-    run = api.judge("nan_activation", HOSTILE["image"])
-    with serving(api.app, browser):
+def test_a_hostile_name_in_a_judged_log_is_drawn_as_any_other(page: Shown, browser: Chromium) -> None:
+    run = page.judge("nan_activation", HOSTILE["image"])
+    with serving(page.app, browser):
         browser.visit(f"/?run={run}")
         browser.until(lambda: browser.look(".js-plotly-plot .scatterlayer .trace"))
         assert browser.text("h1") == HOSTILE["image"]
-
-
-def test_a_new_incident_appears_by_itself(api: Shown, browser: Chromium) -> None:
-    run = api.put("llama")
-    with serving(api.app, browser):
-        browser.visit("/")
-        browser.until(lambda: badge(browser).endswith("live"))
-        browser.until_text("tbody tr", "No fault visible")
-        api.put("llama", an_incident())
-        browser.until_text("tbody tr", "Rank 3 (host node-07) holds other parameters")
-        browser.visit(f"/?run={run}")
-        browser.until_text("h2.sentence", "since iteration 1200")
-        api.put("llama", an_incident(first={"iteration": 1100, "interval": [1090, 1100]}))
-        browser.until_text("h2.sentence", "since iteration 1100")
-
-
-def test_what_is_open_and_focused_stays_so_when_news_come(api: Shown, browser: Chromium) -> None:
-    odd = an_odd_incident("o1")
-    run = api.put("llama", odd)
-    with serving(api.app, browser):
-        browser.visit(f"/?run={run}")
-        browser.until(lambda: browser.look("#part-evidence details"))
-        browser.click("#part-evidence summary")
-        browser.run("document.querySelector('[data-key=step-0]').focus()")
-        api.put("llama", {**odd, "severity": "warning", "detected_at_iteration": 1201})
-        browser.until_text("#part-head", "first alarm at iteration 1201")
-        assert browser.run("return document.querySelector('#part-evidence details').open")
-        assert browser.run("return document.activeElement.dataset.key") == "step-0"
-
-
-def test_the_badge_tells_of_a_service_that_is_gone_and_that_it_came_back(
-    api: Shown, browser: Chromium
-) -> None:
-    api.put("llama")
-    with serving(api.app, browser) as port:
-        browser.visit("/")
-        browser.until(lambda: badge(browser).endswith("live"))
-    browser.until(lambda: "reconnecting" in badge(browser) or "stale" in badge(browser))
-    browser.until(lambda: "stale since" in badge(browser))
-    assert "llama" in browser.text("tbody tr")
-    api.put("mistral")
-    with serving(api.start_again(), browser, port):
-        browser.until(lambda: badge(browser).endswith("live"))
-        browser.until(lambda: len(browser.look("tbody tr")) == 2)
-
-
-def test_the_badge_is_stale_while_no_worker_judges(tmp_path: Path, browser: Chromium) -> None:
-    with shown(tmp_path) as api, serving(api.app, browser):
-        api.shift_s = 2 * LASTING.worker_silent_after_s
-        browser.visit("/")
-        browser.until(lambda: badge(browser).endswith("stale"))
-        browser.until_text("#notice", "no worker has said anything since")
-
-
-def test_where_no_stream_is_to_be_had_the_page_asks_now_and_then(tmp_path: Path, browser: Chromium) -> None:
-    config = ApiConfig(worker_silent_after_s=LASTING.worker_silent_after_s, max_streams=1)
-    with shown(tmp_path, config) as api, serving(api.app, browser):
-        api.put("llama")
-        with httpx2.stream("GET", f"{browser.base}/v1/stream", timeout=60.0):
-            browser.visit("/")
-            browser.until(lambda: "polling" in badge(browser))
-            api.put("mistral")
-            browser.until(lambda: len(browser.look("tbody tr")) == 2)
-
-
-def test_a_page_that_nobody_sees_lets_go_of_its_stream_and_catches_up(api: Shown, browser: Chromium) -> None:
-    with serving(api.app, browser):
-        browser.visit("/")
-        browser.until(lambda: badge(browser).endswith("live"))
-        mine = browser.driver.current_window_handle
-        browser.driver.switch_to.new_window("tab")
-        wait_until(lambda: api.app.state.hub.open_streams == 0)
-        api.put("llama")
-        browser.driver.close()
-        browser.driver.switch_to.window(mine)
-        browser.until_text("tbody tr", "llama")
-        browser.until(lambda: badge(browser).endswith("live"))
 
 
 def test_a_command_is_copied_as_it_is_shown(judged: Shown, browser: Chromium) -> None:
@@ -329,33 +185,39 @@ def test_a_zoom_is_part_of_the_address_and_outlives_a_reload(judged: Shown, brow
         browser.until(lambda: browser.run(first) == 0)
 
 
-def test_with_tokens_the_page_asks_for_one_and_keeps_it_for_the_tab(api: Shown, browser: Chromium) -> None:
-    api.put("llama")
-    with api.store.database.write() as db:
-        token = create_token(db, "oncall", ("read",), api.now())
-    with serving(api.app, browser):
-        browser.visit("/")
-        browser.until_text("#view", "needs a token")
-        browser.find("#token").send_keys("ff_wrong")
-        browser.click("form button")
-        browser.until_text("#view", "unknown, expired or revoked")
-        browser.find("#token").send_keys(token)
-        browser.click("form button")
-        browser.until_text("tbody tr", "llama")
-        browser.until(lambda: badge(browser).endswith("live"))
-        browser.driver.refresh()
-        browser.until_text("tbody tr", "llama")
-        assert token not in browser.driver.current_url
-        browser.click("#forget")
-        browser.until_text("#view", "needs a token")
-
-
-def test_an_address_of_nothing_says_so(api: Shown, browser: Chromium) -> None:
-    with serving(api.app, browser):
+def test_an_address_of_nothing_says_so(page: Shown, browser: Chromium) -> None:
+    with serving(page.app, browser):
         browser.visit("/?run=0123456789abcdef")
         browser.until_text("#view", "there is no run '0123456789abcdef'")
         browser.visit(f"/?run={quote('<b>none')}")
         browser.until_text("#view", "run_id: String should match")
+
+
+def test_colours_follow_the_readers_and_curves_with_them(judged: Shown, browser: Chromium) -> None:
+    ink = "return document.querySelector('.js-plotly-plot')?._fullLayout?.font.color ?? ''"
+    with serving(judged.start_again(), browser):
+        set_scheme(browser, "light")
+        browser.visit(f"/?run={run_id(browser, 'explosion')}")
+        browser.until(lambda: browser.run(ink))
+        by_day = browser.run(ink), browser.run("return getComputedStyle(document.body).backgroundColor")
+        set_scheme(browser, "dark")
+        browser.until(lambda: browser.run(ink) != by_day[0])
+        assert browser.run("return getComputedStyle(document.body).backgroundColor") != by_day[1]
+        set_scheme(browser, "light")
+
+
+def test_without_scripts_the_page_says_where_the_same_is_to_be_had(page: Shown, browser: Chromium) -> None:
+    with serving(page.app, browser):
+        browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+        browser.visit("/")
+        said = browser.find("noscript").text
+        browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+        assert "the runs, worst first" in said
+
+
+def set_scheme(browser: Chromium, scheme: str) -> None:
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
 
 
 def run_id(browser: Chromium, name: str) -> str:

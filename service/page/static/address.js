@@ -16,11 +16,6 @@ export function link(view) {
   return query ? `/?${query}` : "/";
 }
 
-/** Go to a view, as a step that the browser can take back. */
-export function go(view) {
-  history.pushState(null, "", link(view));
-}
-
 /** Note a change of the view that is no step of its own, as a zoom is. */
 export function note(view) {
   history.replaceState(null, "", link(view));
@@ -35,6 +30,7 @@ export function follow(show) {
     if (!anchor || !isPlain || anchor.origin !== location.origin || anchor.pathname !== "/" || anchor.hash) return;
     event.preventDefault();
     history.pushState(null, "", anchor.href);
+    scrollTo(0, 0);
     show();
   });
 }

@@ -22,6 +22,7 @@ export class Charts {
 
   constructor(slot) {
     this.slot = slot;
+    fetchPlotly(); // beside what the words need, not after it
     this.heading = h("p", { class: "since" });
     this.near = h("button", { type: "button", class: "copy" }, "Around the onset");
     this.whole = h("button", { type: "button", class: "copy" }, "Whole run");
@@ -45,14 +46,15 @@ export class Charts {
     this.#say(kept, told);
     this.#offer(kept, told);
     if (!kept.length) return;
-    plotly ??= load();
-    const library = await plotly.catch(() => null);
+    const library = await fetchPlotly();
     if (library === null) {
-      plotly = null;
       this.heading.textContent = "The drawing library could not be loaded.";
       return;
     }
-    for (const one of kept) this.#place(one.metric).chart.draw(library, one, told);
+    for (const one of kept) {
+      this.#place(one.metric).chart.draw(library, one, told);
+      await new Promise((resume) => setTimeout(resume)); // the first is seen before the next is drawn
+    }
     for (const [metric, { box }] of this.#places) box.hidden = !kept.some((one) => one.metric === metric);
   }
 
@@ -112,12 +114,17 @@ function chosen(metrics, first) {
   return [...new Set(found)].slice(0, MOST);
 }
 
-function load() {
+/** plotly.js, fetched once; null, and to be tried again, where that failed. */
+function fetchPlotly() {
   const address = document.querySelector("meta[name=plotly]").content;
-  return new Promise((done, failed) => {
+  plotly ??= new Promise((done) => {
     const script = h("script", { src: address });
     script.addEventListener("load", () => done(globalThis.Plotly));
-    script.addEventListener("error", failed);
+    script.addEventListener("error", () => {
+      plotly = null;
+      done(null);
+    });
     document.head.append(script);
   });
+  return plotly;
 }

@@ -56,8 +56,6 @@ export class Live extends EventTarget {
     if (answer.status === 401 || answer.status === 403) return this.#denied();
     if (!answer.ok) return this.#refused();
     this.#heard("live");
-    // what came while nobody listened: without a place the stream begins now
-    if (this.#place === null) this.#tell("refresh");
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     for (let rest = ""; ; ) {
       const { value, done } = await reader.read();

@@ -10,6 +10,8 @@ import { moment } from "./words.js";
 
 const AT_MOST_EVERY_MS = 1_000;
 const HEALTH_EVERY_MS = 10_000;
+// a curve is written some seconds after the verdict that knows of it
+const CURVES_LAG_MS = 6_000;
 const BADGES = {
   connecting: ["◌", "connecting"],
   live: ["●", "live"],
@@ -25,6 +27,7 @@ let isShowing = null;
 let isDue = false;
 let shownAt = 0;
 let reasons = [];
+let trailing = 0;
 
 /** Show the view of the address from the beginning: the reader went there. */
 function visit() {
@@ -93,6 +96,7 @@ function askForToken(error) {
     begin();
   });
   setToken(null);
+  document.getElementById("forget").hidden = true;
   root.replaceChildren(form);
   input.focus();
 }
@@ -106,6 +110,7 @@ function begin() {
 
 /** What is wrong with the service itself. */
 async function look() {
+  if (document.hidden) return;
   const health = await get("/readyz").catch((error) => (error instanceof Problem ? { reasons: [{ code: "unready", detail: error.message }] } : null));
   if (health === null) return; // no answer: the badge tells
   reasons = health.reasons;
@@ -135,13 +140,18 @@ function notice(error = "") {
 
 live.addEventListener("state", () => {
   badge();
-  if (live.state === "live") look();
+  if (live.state !== "live") return;
+  look();
+  refresh(); // what was asked for in vain while it was away
 });
 live.addEventListener("refresh", refresh);
 live.addEventListener("denied", refresh);
 live.addEventListener("change", ({ detail }) => {
   const { run, incident } = read();
-  if ((run === null && incident === null) || root.dataset.view === `run ${detail.run_id}`) refresh();
+  if ((run !== null || incident !== null) && root.dataset.view !== `run ${detail.run_id}`) return;
+  refresh();
+  clearTimeout(trailing);
+  trailing = setTimeout(refresh, CURVES_LAG_MS);
 });
 document.getElementById("forget").addEventListener("click", () => {
   setToken(null);

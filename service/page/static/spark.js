@@ -26,10 +26,9 @@ export function spark(runId, revision) {
   place.run = runId;
   const before = drawn.get(runId);
   if (before) draw(place, before.columns);
-  if (!before || (before.revision !== revision && Date.now() - before.at > FRESH_MS)) {
-    place.revision = revision;
-    seen.observe(place);
-  }
+  if (before?.revision === revision) return place;
+  place.revision = revision;
+  setTimeout(() => seen.observe(place), before ? Math.max(0, before.at + FRESH_MS - Date.now()) : 0);
   return place;
 }
 
