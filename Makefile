@@ -30,7 +30,7 @@ lint: $(VENV)/.dev ## ruff, mypy --strict and the import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(VENV)/.dev ## print every speed and quality figure, one line each
+bench: $(VENV)/.dev java ## print every speed and quality figure, one line each
 	@set -e; for script in bench/[a-z]*.py; do $(BIN)/python -m "bench.$$(basename $$script .py)"; done
 
 kafka: $(VENV)/.runtime java ## start a local broker and print its address (PORT=9092; STOP=1 ends it)

@@ -18,6 +18,8 @@ _RULE_WHOLE = "must hold its messages whole"
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3  # of the union MessageHeader; 1 is the schema
 _BUFFER_BYTES = 16  # struct Buffer: offset and length, 64 bits each
 _BLOCK_BYTES = 24  # struct Block: offset 64 bits, length 32, padding 32, length of the body 64
+_KNOWN_BYTES, _KNOWN_MESSAGES = 1 << 14, 256  # 4 MiB at most: schemas of a hundred columns fit
+_known: dict[bytes, tuple[int, int, int]] = {}
 _MAX_BUFFERS = 1 << 20  # a schema of 4096 columns has at most 12 300
 
 
@@ -126,21 +128,42 @@ def _check(rows: int, unpacked: int, messages: int, limits: FrameLimits) -> None
 
 
 def _declared(metadata: memoryview, rest: memoryview) -> tuple[int, int, int]:
-    """Rows, bytes once unpacked, and bytes of the body of one message."""
+    """Rows, bytes once unpacked, and bytes of the body of one message.
+
+    Messages of one sender mostly repeat their metadata byte for byte: what was read of it is remembered,
+    unless sizes stand in the body.
+    """
+    if len(metadata) > _KNOWN_BYTES:
+        return _read_declared(metadata, rest)[0]
+    key = bytes(metadata)
+    known = _known.get(key)
+    if known is None:
+        known, is_of_metadata_alone = _read_declared(metadata, rest)
+        if is_of_metadata_alone:
+            if len(_known) >= _KNOWN_MESSAGES:
+                _known.clear()
+            _known[key] = known
+    elif known[2] > len(rest):
+        raise ArrowRefused(_RULE_WHOLE, f"a body of {known[2]} bytes")
+    return known
+
+
+def _read_declared(metadata: memoryview, rest: memoryview) -> tuple[tuple[int, int, int], bool]:
+    """What `_declared` gives, and whether it depends on the metadata alone."""
     message = struct.unpack_from("<I", metadata, 0)[0]
     body_size = _scalar(metadata, message, 3, "<q")
     if not 0 <= body_size <= len(rest):
         raise ArrowRefused(_RULE_WHOLE, f"a body of {body_size} bytes")
     kind = _scalar(metadata, message, 1, "<B")
     if kind not in (_DICTIONARY_BATCH, _RECORD_BATCH):
-        return 0, 0, body_size
+        return (0, 0, body_size), True
     batch = _table(metadata, message, 2)
     if kind == _DICTIONARY_BATCH:
         batch = _table(metadata, batch, 1)
     rows = _scalar(metadata, batch, 0, "<q") if kind == _RECORD_BATCH else 0
     if not _field(metadata, batch, 3):
-        return rows, body_size, body_size
-    return rows, _unpacked(metadata, batch, rest[:body_size]), body_size
+        return (rows, body_size, body_size), True
+    return (rows, _unpacked(metadata, batch, rest[:body_size]), body_size), False
 
 
 def _unpacked(metadata: memoryview, batch: int, body: memoryview) -> int:
