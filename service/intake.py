@@ -44,6 +44,8 @@ class IntakeCounts:
     """Bodies by the status of their answer."""
     body_bytes: int = 0
     """Bytes received as they were sent."""
+    refusal: str = ""
+    """Why nothing could be handed on at the last try; empty where it could. Set by the threads."""
 
     def add_rejected(self, by_reason: Mapping[str, int]) -> None:
         """Count what one body had."""
@@ -145,9 +147,11 @@ class _Intake:
     def _hand_on(self, checked: Checked) -> None:
         try:
             self._sink.send(checked.messages)
+            self._counts.refusal = ""
         except SinkRefused as error:
             raise IntakeProblem(413, "too-large", str(error)) from error
         except SinkUnavailable as error:
+            self._counts.refusal = str(error)
             members = {"acknowledged": error.acknowledged, "accepted": 0}
             told = f"{error}; {error.acknowledged} of {checked.accepted} records were acknowledged"
             raise unavailable(f"{told}; send the body again", self._config.retry_after_s, members) from error

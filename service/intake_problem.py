@@ -6,6 +6,11 @@ import json
 from collections.abc import Mapping
 from http import HTTPStatus
 
+PHRASES = {int(status): status.phrase for status in HTTPStatus} | {
+    413: "Content Too Large",  # as RFC 9110 has them; older Pythons have the words before it
+    414: "URI Too Long",
+    422: "Unprocessable Content",
+}
 PROBLEM_JSON = "application/problem+json"
 
 
@@ -29,7 +34,7 @@ class IntakeProblem(Exception):
         """The document as ASCII JSON: what a sender wrote is echoed in it."""
         head = {
             "type": f"urn:firstfault:problem:{self.kind}",
-            "title": HTTPStatus(self.status).phrase,
+            "title": PHRASES[self.status],
             "status": self.status,
             "detail": self.detail,
         }

@@ -167,7 +167,7 @@ def _make_server(
             make_page_router(),
         ],
         history_folder=request.data / HISTORY,
-        further_reasons=lambda: _reasons(supervisor.state()),
+        further_reasons=lambda: _reasons(supervisor.state(), counts.refusal),
     )
     app.state.metrics.registry.register(IntakeCollector(counts))
     server = make_server(app, host=settings.serve.host, port=settings.serve.port)
@@ -189,14 +189,17 @@ def _leave_who_waits() -> None:
         os._exit(0)
 
 
-def _reasons(worker: ChildState) -> list[Reason]:
-    """What `/readyz` tells of a worker that does not stay alive."""
+def _reasons(worker: ChildState, refusal: str) -> list[Reason]:
+    """What `/readyz` tells of a worker that does not stay alive, and of telemetry that cannot be kept."""
     from .api.workers import Reason
 
-    if not worker.is_crash_looping:
-        return []
-    told = f"the worker was started {worker.early_deaths} times in a row and each time it soon ended"
-    return [Reason("worker-crash-loop", f"{told}; last it ended with {worker.last_end}")]
+    reasons = []
+    if worker.is_crash_looping:
+        told = f"the worker was started {worker.early_deaths} times in a row and each time it soon ended"
+        reasons.append(Reason("worker-crash-loop", f"{told}; last it ended with {worker.last_end}"))
+    if refusal:
+        reasons.append(Reason("intake-refuses", f"the last telemetry over HTTP was refused: {refusal}"))
+    return reasons
 
 
 def _told(request: ServeRequest, settings: Settings, listener: socket.socket) -> str:

@@ -99,6 +99,16 @@ def test_a_filter_with_a_slip_in_its_name_is_refused_and_named(api: Seeded) -> N
     assert "known: cursor, label, limit, order, run, severity" in problem["detail"]
 
 
+def test_a_parameter_that_breaks_a_rule_is_told_with_its_value(api: Seeded) -> None:
+    problem = api.client().get("/v1/runs", params={"limit": "-1", "run": "a\nb" + "c" * 300}).json()
+    told = {one["parameter"]: one["detail"] for one in problem["errors"]}
+    assert told["limit"] == "Input should be greater than or equal to 1, got '-1'"
+    assert told["run"].startswith(
+        "must be text of 1 to 256 bytes of UTF-8 without control characters, got 'a"
+    )
+    assert len(told["run"]) < 200 and problem["title"] == "Unprocessable Content"
+
+
 def test_a_limit_beyond_the_settings_is_refused(tmp_path: Path) -> None:
     with seeded(tmp_path, ApiConfig(max_page_items=10)) as api:
         assert api.client().get("/v1/runs?limit=10").status_code == 200

@@ -285,3 +285,12 @@ def test_whatever_becomes_of_a_body_its_bytes_wait_no_longer() -> None:
     post(client, GOOD)
     sink.error = None
     assert post(client, GOOD).status_code == 202
+
+
+def test_why_telemetry_cannot_be_kept_is_known_until_it_can() -> None:
+    sink, counts = ListSink(SinkUnavailable("the disk is full")), IntakeCounts()
+    client = client_of(sink, counts)
+    assert post(client, GOOD).status_code == 503 and counts.refusal == "the disk is full"
+    assert post(client, b"garbage").status_code == 422 and counts.refusal == "the disk is full"
+    sink.error = None
+    assert post(client, GOOD).status_code == 202 and counts.refusal == ""

@@ -9,7 +9,8 @@ import pytest
 from ingest.errors import SpoolUnusable
 from service.errors import ConfigError, StoreError
 from service.folder_lock import FolderLock
-from service.serve_command import ServeRequest, listen, run_serve, worker_command
+from service.serve_command import ServeRequest, _reasons, listen, run_serve, worker_command
+from service.supervisor import ChildState
 
 
 def a_request(folder: Path, host: str = "127.0.0.1") -> ServeRequest:
@@ -66,3 +67,11 @@ def test_the_worker_reads_kafka_where_a_broker_is_named_and_else_the_spool(
     assert source(kafka="b:1") == ["--kafka", "b:1"]
     assert source(settings="[kafka]\nbootstrap = ['b:1']\n") == []
     assert source(variable="b:1") == []
+
+
+def test_a_service_that_cannot_keep_telemetry_says_so() -> None:
+    healthy = ChildState(pid=1, restarts=0, early_deaths=0, last_end="", is_crash_looping=False)
+    assert _reasons(healthy, "") == []
+    (reason,) = _reasons(healthy, "spool.sqlite3: database or disk is full")
+    assert (reason.code, reason.makes_stale) == ("intake-refuses", True)
+    assert "database or disk is full" in reason.detail

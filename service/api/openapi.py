@@ -17,10 +17,11 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from detectors.verdict import schema as verdict_schema
+from service.intake_problem import PROBLEM_JSON
 
 from .guards import scope_needed
 from .models import COMPONENT
-from .problems import PROBLEM_JSON, Problem
+from .problems import Problem
 
 # Any: an OpenAPI document is JSON that others define.
 Json = dict[str, Any]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -14,13 +13,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from service.errors import StoreError
+from service.intake_problem import PHRASES, PROBLEM_JSON
 
-PROBLEM_JSON = "application/problem+json"
-_PHRASES = {int(status): status.phrase for status in HTTPStatus} | {
-    413: "Content Too Large",  # as RFC 9110 has them; older Pythons have the words before it
-    414: "URI Too Long",
-    422: "Unprocessable Content",
-}
+_MAX_VALUE = 80
+"""Characters of a parameter's value that are told: enough to know it again."""
 _RETRY_AFTER_S = 2
 """A store that is locked is free again after a busy timeout at most."""
 
@@ -81,7 +77,7 @@ def problem_response(request_id: str, error: ProblemError) -> Response:
     """The document of one problem, never cached."""
     problem = Problem(
         type="about:blank" if error.kind == "about:blank" else f"urn:firstfault:problem:{error.kind}",
-        title=_PHRASES.get(error.status, "Error"),
+        title=PHRASES.get(error.status, "Error"),
         status=error.status,
         detail=error.detail,
         instance=f"urn:firstfault:request:{request_id}",
@@ -140,7 +136,7 @@ def _of_http(request: Request, error: HTTPException) -> ProblemError:
 
 
 def _of_validation(errors: Sequence[Mapping[str, Any]]) -> ProblemError:
-    """422 with one item per broken rule; the values stay out, they may be secrets or megabytes."""
+    """422 with one item per broken rule; values of bodies and headers stay out, they may be secrets."""
     items = [_item(error) for error in errors]
     first = items[0]
     where = first.parameter or first.pointer or "request"
@@ -150,9 +146,11 @@ def _of_validation(errors: Sequence[Mapping[str, Any]]) -> ProblemError:
 
 def _item(error: Mapping[str, Any]) -> ProblemItem:
     place, *path = [str(part) for part in error["loc"]] or ["request"]
-    detail = str(error["msg"])
+    detail = str(error["msg"]).removeprefix("Value error, ")
     if place == "body":
         parts = [] if error["type"] == "json_invalid" else path
         pointer = "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
         return ProblemItem(detail=detail, pointer=f"#{pointer}")
+    if place in ("query", "path") and isinstance(error.get("input"), str):
+        detail += f", got {error['input'][:_MAX_VALUE]!r}"
     return ProblemItem(detail=detail, parameter=path[0] if path else place)
