@@ -11,6 +11,7 @@ never pay it.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 import types
@@ -120,15 +121,25 @@ def _compile(function: Callable[..., int], parts: Sequence[Callable[..., Any]]) 
     return compiled
 
 
+def _source_digest() -> str:
+    """Of every file of this package, whose constants are part of what is compiled."""
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
 def prepare_cache() -> None:
     """Point numba's cache at a folder that can be written, before numba is imported.
 
-    A read-only install or home would make the import of a cached function fail.
+    A read-only install or home would make the import of a cached function fail. The folder is named after
+    the source of all folds: numba looks at a function's own file alone, and would take one that was compiled
+    with constants that another file has changed since.
     """
     if "NUMBA_CACHE_DIR" in os.environ:
         return
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = base / "firstfault" / "numba"
+    folder = base / "firstfault" / "numba" / _source_digest()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         is_writable = os.access(folder, os.W_OK)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from detectors import drift_fold, explosion_fold
+from detectors import drift_fold, explosion_fold, kernels
 from detectors.curve_drift import CurveDriftConfig
 from detectors.explosion import ExplosionConfig
 from detectors.kernels import Array, Fold, prepare_cache
@@ -127,7 +127,23 @@ def test_the_cache_goes_where_it_can_be_written(tmp_path: Path, monkeypatch: pyt
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     prepare_cache()
-    assert os.environ["NUMBA_CACHE_DIR"] == str(tmp_path / "firstfault" / "numba")
+    assert Path(os.environ["NUMBA_CACHE_DIR"]).parent == tmp_path / "firstfault" / "numba"
+
+
+def test_a_changed_constant_in_any_file_of_a_fold_gets_another_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kernels.py").write_text("")
+    (tmp_path / "levels.py").write_text("STREAM = 31")
+    monkeypatch.setattr(kernels, "__file__", str(tmp_path / "kernels.py"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    chosen = []
+    for constant in ("31", "35"):
+        (tmp_path / "levels.py").write_text(f"STREAM = {constant}")
+        monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+        prepare_cache()
+        chosen.append(os.environ["NUMBA_CACHE_DIR"])
+    assert chosen[0] != chosen[1]
 
 
 def test_a_home_that_cannot_be_written_leads_to_a_temporary_cache(
