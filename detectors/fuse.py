@@ -15,6 +15,7 @@ from .case import Case
 from .cause_graph import phase_of
 from .causes import rank_causes
 from .coverage import cover, has_judged
+from .crowd import doubt_crowds
 from .drafts import Draft, draft_incidents, interval_of
 from .evidence import LABEL_OF, Annotation, Certainty, Evidence, Label
 from .facts import AttemptFacts, AttemptFindings, InputFacts
@@ -87,7 +88,7 @@ def _incidents(
 ) -> list[Incident]:
     """The incidents of one attempt by first position; ``before`` are those of earlier attempts."""
     facts = findings.facts
-    drafts = draft_incidents(findings.evidence)
+    drafts = draft_incidents(doubt_crowds(findings.evidence))
     # The ordinal counts incidents as they were detected: one found later leaves the ids of others alone.
     by_alarm = sorted(range(len(drafts)), key=lambda at: (drafts[at].alarm_iteration, at))
     ordinal = {at: place for place, at in enumerate(by_alarm)}

@@ -29,6 +29,11 @@ _CERTAINTY = {
     on_rows.RECOVERED: Certainty.RECOVERED,
     on_rows.RESET: Certainty.RECOVERED,
 }
+WANDERS = 4.0
+"""A shift must be so many times what the levels of peers wander by themselves to be confirmed: where ranks
+read data of different kinds, or experts are asked more and less often, any rank shifts now and then."""
+WHY_NOT = "why_not_confirmed"
+_PEERS_WANDER = "the levels of its peers wander by themselves, too"
 _SPARE = 8
 """Scores before a shift that the ring must still hold for a change point to be sought in it."""
 
@@ -78,7 +83,9 @@ def evidence_of(
     shown = ("kind", "shift_sigmas", "relative_shift", "sigma", "peers", "correlation")
     detail: dict[str, Json] = {name: episode[name] for name in shown}
     detail |= {
-        name: episode[name] for name in ("judged_at", "held_sigmas", "equal_again_at") if name in episode
+        name: episode[name]
+        for name in ("judged_at", "held_sigmas", "equal_again_at", "wander_sigmas", WHY_NOT)
+        if name in episode
     }
     detail |= more or {}
     return Evidence(
@@ -109,12 +116,18 @@ def go_on(report: Report, metric: PeerMetric, episode: Episode) -> None:
         episode["judged_at"] = report.iteration
     if report.code == on_rows.RETURNED:
         episode["equal_again_at"] = report.iteration
+        if episode["certainty"] == Certainty.SUSPECTED:
+            episode["certainty"] = Certainty.RECOVERED.value
     if report.code in (on_rows.CONFIRMED, on_rows.RECOVERED):
         stream = metric.stream(report.rank)
         episode["held_sigmas"] = float(stream[at.HOLD_SUM] / stream[at.HOLD_COUNT])
     if report.code == on_rows.CONFIRMED:
         size = float(stream[at.HOLD_SIZE] / stream[at.HOLD_COUNT])
         episode["relative_shift"] = math.expm1(episode["sign"] * size)
+        wander = metric.wander(report.rank)
+        episode["wander_sigmas"] = wander
+        if episode["held_sigmas"] < WANDERS * wander:
+            episode |= {"certainty": Certainty.SUSPECTED.value, WHY_NOT: _PEERS_WANDER}
 
 
 def _sigma(stream: Any, group: Any) -> float:
@@ -151,9 +164,19 @@ def _older_onset(now: int, rows: int, shift: float, iterations: list[int]) -> Ep
     pace = (iterations[-1] - iterations[0]) / (len(iterations) - 1) if len(iterations) > 1 else 1.0
     slack = math.ceil(2.0 * SURE / (shift * shift) * pace)
     began = now - round(rows * pace)
-    clean = began - slack - 1
+    # A level that goes away by and by has done so for a while before a sum notices it: see `_creep_rows`.
+    clean = began - max(slack, math.ceil(_creep_rows(rows, shift) * pace)) - 1
     return {
         "iteration": began,
         "first_bad": min(now, began + slack),
         "last_clean": clean if clean >= 0 else None,
     }
+
+
+def _creep_rows(rows: int, shift: float) -> float:
+    """For how many rows a level that moves steadily had moved when a sum left 0, at most ``rows``.
+
+    The sum leaves 0 once the level is what it takes off each score, and ``shift`` is the level half way.
+    """
+    beyond = shift - on_tests.SLOW
+    return min(float(rows), rows * on_tests.SLOW / (2.0 * beyond)) if beyond > 0.0 else float(rows)

@@ -42,6 +42,7 @@ from .peer_levels import (
     learn_correlation,
     learn_offset,
     learn_variance,
+    note_level,
     whitened,
 )
 from .peer_rows import (
@@ -104,6 +105,7 @@ def judge_row(
         if stream[at + PHASE] == QUIET:
             if stream[at + COUNT] < WARM_POINTS:
                 continue
+            note_level(at, score, stream)
             over = add_up(at, row, score, fast, slow, stream, knobs)
             if over > 1.0:
                 sigma = math.sqrt(group[g + VARIANCE] * stream[at + FACTOR])
@@ -115,6 +117,7 @@ def judge_row(
         if stream[at + PHASE] == HELD:
             code = watch_held(at, score, stream, knobs)
         else:
+            note_level(at, score, stream)
             code = watch_out(at, score, stream)
         if code > 0:
             report(code, c, ints, reports)
@@ -205,7 +208,7 @@ FOLD = Fold(
     fold_peers,
     select, middle_three, median_of, median_without,
     clear_sums, forget_stream, whitened, correlation_of, learn_correlation, learn_offset, learn_variance,
-    report, is_peer, gather, score_row, is_wild, reset_group, learn_row, set_shift, shift_size, add_up,
-    suspect, watch_held, watch_out, find_step, moved_together, settle_alarm, judge_row, judge_group,
+    note_level, report, is_peer, gather, score_row, is_wild, reset_group, learn_row, set_shift, shift_size,
+    add_up, suspect, watch_held, watch_out, find_step, moved_together, settle_alarm, judge_row, judge_group,
     compile_after_points=COMPILE_AFTER_POINTS,
 )  # fmt: skip

@@ -26,8 +26,8 @@ FAST_UP, FAST_DOWN, SLOW_UP, SLOW_DOWN = range(8, 12)
 FAST_UP_ROW, FAST_DOWN_ROW, SLOW_UP_ROW, SLOW_DOWN_ROW = range(12, 16)
 SIGN, SHIFT, HOLD_LENGTH, HOLD_COUNT, HOLD_SUM, BACK = range(16, 22)
 RESIDUAL, ALARM_SCORE, ALARM_GATE, ALARM_ROW, ALARM_KIND, ALARM_PEERS, OVER = range(22, 29)
-RECENT, HOLD_SIZE = range(29, 31)
-STREAM = 31
+RECENT, HOLD_SIZE, SPAN_SUM, SPAN_COUNT, WANDER, SPANS = range(29, 35)
+STREAM = 35
 # Floats of a group.
 ROWS, VARIANCE, SQUARES, PRODUCTS, LEVEL, WILD_ROWS, GREATEST, HAS_LEVEL = range(8)
 GROUP = 8
@@ -46,6 +46,11 @@ PRIOR_POINTS = 64.0
 """Points that a stream's own variance must outweigh before it counts as much as that of the group."""
 RECENT_POINTS = 4.0
 """Points over which the size of a shift is averaged beside the sums, whose scores are clipped."""
+SPAN_POINTS = 64.0
+"""Points of a *span*, whose mean tells how the level of a rank wanders by itself: its data are of another
+kind for a while, its experts are asked more often. Independent scores average to 0 over it."""
+FRESH_SPANS = 32.0
+"""Spans over which that is averaged: as many points as two offsets rest on."""
 JOINS_AFTER = 8.0
 """Points after which the offset of a rank that came late is known well enough for it to be a peer."""
 
@@ -60,6 +65,8 @@ def clear_sums(at: int, stream: Numbers) -> None:
 def forget_stream(at: int, stream: Numbers) -> None:
     """Learn the offset of the stream at ``at`` anew, and judge nothing until it is known."""
     stream[at + COUNT] = 0.0
+    stream[at + SPAN_SUM] = 0.0
+    stream[at + SPAN_COUNT] = 0.0
     clear_sums(at, stream)
 
 
@@ -103,6 +110,25 @@ def learn_offset(at: int, variance: float, stream: Numbers) -> None:
         stream[at + FACTOR] += stream[at + FACTOR] * (square / own - 1.0) / (PRIOR_POINTS + fresh)
     stream[at + OFFSET] += residual / (fresh + 1.0)
     stream[at + COUNT] = count + 1.0
+
+
+def note_level(at: int, score: float, stream: Numbers) -> None:
+    """Take a whitened score into the span of the stream, and a full span into what its level wanders.
+
+    That is the mean square of the means of spans, less what independent scores and an offset that is
+    known from so many points have by chance.
+    """
+    stream[at + SPAN_SUM] += score
+    stream[at + SPAN_COUNT] += 1.0
+    if stream[at + SPAN_COUNT] < SPAN_POINTS:
+        return
+    mean = stream[at + SPAN_SUM] / SPAN_POINTS
+    stream[at + SPAN_SUM] = 0.0
+    stream[at + SPAN_COUNT] = 0.0
+    stream[at + SPANS] += 1.0
+    points = stream[at + COUNT] if stream[at + COUNT] < FORGET else FORGET
+    excess = mean * mean - 1.0 / SPAN_POINTS - 1.0 / max(points, SPAN_POINTS)
+    stream[at + WANDER] += (excess - stream[at + WANDER]) / min(stream[at + SPANS], FRESH_SPANS)
 
 
 def learn_variance(at: int, total: float, count: int, group: Numbers) -> None:

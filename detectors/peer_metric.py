@@ -6,6 +6,7 @@ S groups.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,10 @@ from .base import State
 from .groups import NO_CLASS, segments
 from .kernels import Array
 
+FEWEST_OTHERS = 2
+"""Other ranks whose levels must be known for them to tell how far levels wander."""
+LEAVING_OUT = 3
+"""Other ranks from which on the worst are left out: of fewer each counts."""
 _STREAMS, _GROUPS = "streams", "groups"
 
 
@@ -135,6 +140,22 @@ class PeerMetric:
         """The ranks of the group of ``rank`` that ever reported, ascending."""
         own = self.class_C[int(np.searchsorted(self.ranks_C, rank))]
         return np.asarray(self.ranks_C[(self.class_C == own) & self.has_reported_C])
+
+    def wander(self, rank: int) -> float:
+        """By how many sigmas the levels of other ranks wander by themselves, root mean square.
+
+        One in eight of them, the worst, is left out: it may be at fault. Of a pair each is the other's
+        mirror image, so there those of other groups count, or the rank's own past.
+        """
+        is_known_C = self.streams_CF[:, at.SPANS] > 0
+        own_C = self.ranks_C == rank
+        members = self.members(rank)
+        other_C = is_known_C & ~(np.isin(self.ranks_C, members) if len(members) <= FEWEST_OTHERS else own_C)
+        used_C = other_C if other_C.sum() >= FEWEST_OTHERS else is_known_C & own_C
+        excess_N = np.sort(self.streams_CF[used_C, at.WANDER])
+        if len(excess_N) > LEAVING_OUT:
+            excess_N = excess_N[: -max(1, len(excess_N) // 8)]
+        return math.sqrt(max(0.0, float(excess_N.mean()))) if len(excess_N) else 0.0
 
     def recent(self, rank: int) -> tuple[Floats, Ints]:
         """The last scores of ``rank`` with their iterations, oldest first."""

@@ -66,8 +66,10 @@ KEPT_SHARE = 0.4
 MATTERING_SHARE = 0.8
 """Share of the least shift that matters which must be left: a shift of just that size is confirmed."""
 GONE_SHARE = 0.25
-"""Share of the shift below which a confirmed rank counts as back among its peers."""
+"""Share of the shift below which a rank counts as back among its peers."""
 BACK_POINTS = 128.0
+LATE_PART = 8.0
+"""The last eighth of a hold counts by itself: what is gone by then was a straggler, however long."""
 STEP_RATIO = 1.5
 """A step must be so much greater than the next greatest score of its row: else the whole row is wild."""
 STEP_OVER_GREATEST = 2.5
@@ -133,6 +135,7 @@ def suspect(at: int, kind: int, peers: int, stream: Numbers, knobs: Sequence[flo
     stream[at + HOLD_COUNT] = 0.0
     stream[at + HOLD_SUM] = 0.0
     stream[at + HOLD_SIZE] = 0.0
+    stream[at + BACK] = 0.0
 
 
 def watch_held(at: int, score: float, stream: Numbers, knobs: Sequence[float]) -> int:
@@ -140,12 +143,16 @@ def watch_held(at: int, score: float, stream: Numbers, knobs: Sequence[float]) -
     stream[at + HOLD_SUM] += stream[at + SIGN] * score
     stream[at + HOLD_SIZE] += stream[at + SIGN] * stream[at + RESIDUAL]
     stream[at + HOLD_COUNT] += 1.0
+    stream[at + BACK] += (
+        (stream[at + SIGN] * score - stream[at + BACK]) * LATE_PART / stream[at + HOLD_LENGTH]
+    )
     if stream[at + HOLD_COUNT] < stream[at + HOLD_LENGTH]:
         return 0
     clear_sums(at, stream)
     mean = stream[at + HOLD_SUM] / stream[at + HOLD_COUNT]
     size = stream[at + HOLD_SIZE] / stream[at + HOLD_COUNT]
-    if mean < KEPT_SHARE * stream[at + SHIFT] or size < MATTERING_SHARE * knobs[LEAST_SHIFT]:
+    is_kept = mean >= KEPT_SHARE * stream[at + SHIFT] and stream[at + BACK] >= GONE_SHARE * stream[at + SHIFT]
+    if not is_kept or size < MATTERING_SHARE * knobs[LEAST_SHIFT]:
         stream[at + PHASE] = QUIET
         return RECOVERED
     stream[at + PHASE] = OUT

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks with data of their own part from their peers one after another: no rank is at fault for that."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from detectors.crowd import doubt_crowds
+from detectors.evidence import Certainty, Direction, Evidence, Pattern
+from detectors.peer_outlier import PeerOutlier
+from firstfault.telemetry import WHOLE_ITERATION
+from ingest.blocks import Floats, IterationBlock, NumberBlock
+
+
+def test_the_shifts_of_three_ranks_are_suspicions() -> None:
+    found = doubt_crowds([_shift(1, 100), _shift(4, 900), _shift(6, 2000)])
+
+    assert {one.certainty for one in found} == {Certainty.SUSPECTED}
+    assert "different kinds" in str(found[0].detail["why_not_confirmed"])
+
+
+def test_the_shifts_of_two_ranks_stand() -> None:
+    found = doubt_crowds([_shift(1, 100), _shift(4, 900), _shift(4, 1500)])
+
+    assert {one.certainty for one in found} == {Certainty.CONFIRMED}
+
+
+def test_ranks_that_an_explosion_scatters_cast_no_doubt_on_the_one_that_began() -> None:
+    loud = _shift(0, 500, pattern=Pattern.RUNAWAY, ranks=())
+    found = doubt_crowds([_shift(1, 100), loud, _shift(4, 600), _shift(6, 700)])
+
+    assert all(one.certainty is Certainty.CONFIRMED for one in found)
+
+
+def test_ranks_whose_levels_wander_are_not_confirmed() -> None:
+    rng = np.random.default_rng(11)
+    wander_TR = np.cumsum(rng.normal(0.0, 0.005, (3000, 8)), axis=0)
+    norm_TR = np.exp(rng.normal(0.0, 0.1, (3000, 8)) + wander_TR)
+
+    found = doubt_crowds(_found(norm_TR))
+
+    assert found
+    assert all(one.certainty is not Certainty.CONFIRMED for one in found)
+
+
+def test_a_rank_is_confirmed_among_peers_whose_levels_wander_a_little() -> None:
+    rng = np.random.default_rng(12)
+    wander_TR = 0.02 * np.sin(np.arange(3000)[:, None] / 300.0 + np.arange(8))
+    norm_TR = np.exp(rng.normal(0.0, 0.1, (3000, 8)) + wander_TR)
+    norm_TR[2000:, 5] *= 1.2
+
+    found = [one for one in doubt_crowds(_found(norm_TR)) if one.certainty is Certainty.CONFIRMED]
+
+    assert [one.ranks for one in found] == [(5,)]
+
+
+def _found(norm_TR: Floats) -> list[Evidence]:
+    iterations, ranks = norm_TR.shape
+    block = IterationBlock(
+        run="r",
+        attempt=0,
+        iteration_T=np.arange(iterations),
+        microbatch_T=np.full(iterations, WHOLE_ITERATION, np.int32),
+        ranks_R=np.arange(ranks, dtype=np.int32),
+        numbers={"local_grad_norm": NumberBlock(norm_TR, np.ones(norm_TR.shape, np.bool_))},
+    )
+    found = {one.key: one for one in PeerOutlier().update(block)}
+    return [one for one in found.values() if isinstance(one, Evidence)]
+
+
+def _shift(
+    rank: int, at: int, *, pattern: Pattern = Pattern.PEER_DRIFT, ranks: tuple[int, ...] | None = None
+) -> Evidence:
+    return Evidence(
+        detector="peer_outlier",
+        key=f"{rank}:{at}",
+        pattern=pattern,
+        certainty=Certainty.CONFIRMED,
+        metric="loss",
+        attempt=0,
+        iteration=at,
+        first_bad=at + 5,
+        last_clean=at - 5,
+        alarm_iteration=at + 20,
+        ranks=(rank,) if ranks is None else ranks,
+        statistic=20.0,
+        threshold=12.0,
+        direction=Direction.UP,
+    )
