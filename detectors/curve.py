@@ -17,6 +17,12 @@ LOSSES = ("loss", "global_loss")
 GRAD_NORMS = ("grad_norm", "local_grad_norm")
 STAGES = ("epoch", "stage", "data_stage")
 """Integer step-like columns: a change of one is a change of the data."""
+SIZES = (
+    "batch_size", "global_batch_size", "micro_batch_size", "microbatches", "num_microbatches",
+    "gradient_accumulation_steps", "seq_len", "seqlen", "seq_length", "sequence_length", "context_length",
+    "world_size",
+)  # fmt: skip
+"""Columns that say how much a step is made of: a change of one counts as the event ``batch_size``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +136,9 @@ class Marks:
         mark_T[self._changes(block, "lr", is_stage=False)] = 1
         for name in STAGES:
             mark_T[self._changes(block, name, is_stage=True)] = 6
+        for name in SIZES:
+            at = self._changes(block, name, is_stage=True)
+            mark_T[at] = np.maximum(mark_T[at], 3)
         for event in block.events:
             code = _MARK_OF_EVENT.get(event.kind, NO_MARK)
             if code:

@@ -52,9 +52,10 @@ def test_a_rank_that_is_a_little_slower_is_left_alone() -> None:
     assert found(time_TR) == []
 
 
-def test_a_rank_that_is_slow_for_a_while_recovers() -> None:
+@pytest.mark.parametrize("steps", [60, 95])
+def test_a_rank_that_is_slow_for_a_while_recovers(steps: int) -> None:
     time_TR = times()
-    time_TR[300:360, 1] *= 1.5
+    time_TR[300 : 300 + steps, 1] *= 1.5
     (one,) = found(time_TR)
     assert one.certainty is Certainty.RECOVERED
 
@@ -145,3 +146,12 @@ def test_the_verdict_names_the_slow_rank_and_asks_for_no_restore() -> None:
 def test_settings_out_of_range_are_refused(setting: str) -> None:
     with pytest.raises(ValueError, match=setting):
         SlowdownConfig(**{setting: 0})
+
+
+@pytest.mark.parametrize("name", ["batch_size", "seq_len"])
+def test_steps_that_hold_more_by_a_reported_size_are_not_slow(name: str) -> None:
+    time_TR = times()
+    time_TR[400:] *= 2.0
+    size_TR = np.full(time_TR.shape, 1024.0)
+    size_TR[400:] = 2048.0
+    assert found(time_TR, **{name: size_TR}) == []
