@@ -55,8 +55,8 @@ STEP, SLOPE = 1, 2
 
 # Integers of the state.
 CURSOR, POINTS, IN_MINI, MINIS, FROM, PHASE, KIND, TAU, SUSPECTED_AT, MARKED, MARK = range(11)
-SAME_RUN, IS_STUCK, RUN_START, EXPLAINED_BY, LONGEST = range(11, 16)
-INTS = 16
+SAME_RUN, IS_STUCK, RUN_START, EXPLAINED_BY, LONGEST, MARKED_FROM = range(11, 17)
+INTS = 17
 # Floats of the state.
 LAST, REPEATS, REPEAT_CHANCE, STEP_SIZE, NOISE_STEP, NOISE_SLOPE = range(6)
 BASE, SIGMA, JUMP, SCORE, LEVEL, BEFORE_RUN = range(6, 12)
@@ -135,7 +135,7 @@ def suspect(kind: int, tau: int, base: float, jump: float, ints: Counts, floats:
     floats[BASE] = base
     floats[JUMP] = jump
     floats[LEVEL] = base + jump
-    if ints[MARKED] > 0 and ints[MARKED] - 2 <= tau + 1 <= ints[MARKED] + GRACE:
+    if ints[MARKED] > 0 and ints[MARKED_FROM] - 2 <= tau + 1 <= ints[MARKED] + GRACE:
         ints[EXPLAINED_BY] = ints[MARK]
         ints[FROM] = tau
         return EXPLAINED
@@ -371,6 +371,9 @@ def fold_drift(
         at = ints[CURSOR]
         ints[CURSOR] += 1
         if marks[at] > 0:
+            # A rate that rises step by step explains from its first step on.
+            if ints[MINIS] + 1 > ints[MARKED] + GRACE or ints[MARKED] == 0:
+                ints[MARKED_FROM] = ints[MINIS] + 1
             ints[MARKED] = ints[MINIS] + 1
             ints[MARK] = marks[at]
         value = values[at]

@@ -104,3 +104,14 @@ def best_mini(ints: Counts, minis: Numbers) -> float:
     for at in range(first + 1, ints[MINIS]):
         best = min(best, minis[at % MINI_RING])
     return best
+
+
+def past_range(ints: Counts, minis: Numbers) -> float:
+    """By how much the remembered mini-blocks ever differed, the last eighth of them left out."""
+    first = max(ints[MINI_FROM], ints[MINIS] - MINI_RING)
+    low = minis[first % MINI_RING]
+    high = low
+    for at in range(first + 1, ints[MINIS] - MINI_RING // 8):
+        low = min(low, minis[at % MINI_RING])
+        high = max(high, minis[at % MINI_RING])
+    return high - low

@@ -61,6 +61,7 @@ from .explosion_baseline import (
     insert_sorted,
     learn,
     median_sorted,
+    past_range,
     remove_sorted,
     unit_of,
 )
@@ -80,6 +81,9 @@ KNOBS = 11
 
 RING = 256
 """Points kept for the onset: 200 before an alarm that comes within 50."""
+SIGNED_RANGES = 2.0
+"""A loss around zero must leave its best by so many times what it moved in the last 450 points: noise that
+is correlated over a hundred points leaves its range by a part of it, never by as much again."""
 BACK = 4
 """Points in a row near the baseline that end a spike."""
 PATIENCE = 50
@@ -205,6 +209,9 @@ def watch_slow(ints: Counts, floats: Numbers, minis: Numbers, knobs: Sequence[fl
     sigma = 1.25 * floats[MINI_NOISE]
     unit = unit_of(best, sigma, floats[FLOOR], knobs[RELATIVE])
     gate = max(knobs[SLOW_RISE] * unit, knobs[SIGMAS] * sigma)
+    if best <= 0.0 and knobs[RELATIVE] > 0.0:
+        # A loss around zero (policy gradients) goes up and down by many times its noise, and is fine.
+        gate = max(gate, SIGNED_RANGES * past_range(ints, minis))
     before = minis[(ints[MINIS] - 2) % MINI_RING]
     is_slow = ints[MINIS] - ints[MINI_FROM] >= 4 and floats[MINI_NOW] - best > gate
     if not is_slow and ints[MINI_FROM] == 0 and ints[MINIS] <= MINI_RING:
@@ -353,6 +360,7 @@ FOLD = Fold(
     insert_sorted,
     remove_sorted,
     median_sorted,
+    past_range,
     unit_of,
     learn,
     close_mini,

@@ -145,6 +145,12 @@ def test_a_rise_of_the_learning_rate_explains_a_step() -> None:
     assert confirmed_in(loss=loss, lr=lr) == []
 
 
+def test_a_learning_rate_that_rises_step_by_step_explains_a_step_from_its_first_one_on() -> None:
+    loss = stepped(0.04)
+    lr = np.interp(np.arange(len(loss)), [880, 1080], [3e-5, 3e-4])
+    assert confirmed_in(loss=loss, lr=lr) == []
+
+
 def test_a_change_long_before_explains_nothing() -> None:
     event = Event(kind=EventKind.DATA_CHANGE, run="curve", rank=0, iteration=400)
     assert confirmed(judge(CurveDrift(), [block_of({"loss": stepped(0.04)}, events=(event,))]))

@@ -16,6 +16,7 @@ from .curve_builders import (
     HEALTHY,
     Series,
     annotated,
+    ar1,
     assert_cut_invariant,
     assert_restores,
     block_of,
@@ -172,6 +173,24 @@ def test_losses_near_zero_or_below_are_judged_by_their_noise(level: float) -> No
     grown = level + rng.normal(0, 0.05, 300)
     grown[200:] += 5.0
     assert confirmed_in(loss=grown)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_loss_that_wanders_around_zero_does_not_explode(seed: int) -> None:
+    assert confirmed_in(loss=wandering(6000, seed)) == []
+
+
+def test_a_loss_around_zero_that_grows_without_end_explodes() -> None:
+    loss = wandering(3000, seed=0)
+    loss[2000:] += 0.01 * np.exp(np.arange(1000) / 100.0)
+    (one,) = confirmed_in(loss=loss)
+    assert 2000 <= one.iteration <= 2400
+
+
+def wandering(points: int, seed: int) -> Series:
+    """A loss of policy gradients: it goes up and down around zero for hundreds of iterations at a time."""
+    rng = np.random.default_rng([seed, 77])
+    return np.asarray(0.01 * ar1(points, 1.0, 0.99, rng) + rng.normal(0.0, 0.009, points))
 
 
 def test_a_loss_that_fell_to_nothing_does_not_explode_by_its_ratio() -> None:
