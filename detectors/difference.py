@@ -17,11 +17,12 @@ import numpy as np
 from firstfault.mesh import Layout
 
 from .cause_graph import phase_of
-from .evidence import JOINT, Evidence
+from .evidence import JOINT, Evidence, Pattern
 from .incident import MAX_LISTED_RANKS
 from .linear_evidence import FAULT
 from .linear_stream import Fault
 from .origin import Origin
+from .precedence import are_concurrent
 from .rank_groups import any_in_group, groups_of
 from .roles import Role
 from .trail import ATTEMPT
@@ -43,12 +44,13 @@ def join_twins(root: Evidence, members: Sequence[Evidence]) -> Evidence:
     """``root`` with the ranks of all that the same detector saw in other groups at the same position.
 
     Ranks of several groups that go wrong at one check are first together: none is a victim of another.
+    Neither are ranks that part from their peers inside one interval, within which nothing says who was first.
     """
     twins = [
         one
         for one in members
-        if (one.detector, one.metric, one.first_bad, one.microbatch)
-        == (root.detector, root.metric, root.first_bad, root.microbatch)
+        if (one.detector, one.metric, one.microbatch) == (root.detector, root.metric, root.microbatch)
+        and (one.first_bad == root.first_bad or _parted_together(one, root))
     ]
     if len(twins) < 2:
         return root
@@ -58,6 +60,11 @@ def join_twins(root: Evidence, members: Sequence[Evidence]) -> Evidence:
         is_tie=any(one.is_tie for one in twins),
         sights=tuple(sight for one in twins for sight in one.sights),
     )
+
+
+def _parted_together(one: Evidence, other: Evidence) -> bool:
+    is_drift = one.pattern is other.pattern is Pattern.PEER_DRIFT
+    return is_drift and one.certainty is other.certainty and are_concurrent(one, other)
 
 
 def trace_ranks(
