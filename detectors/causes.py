@@ -11,30 +11,20 @@ from collections.abc import Callable
 from firstfault.telemetry import EventKind, Phase
 
 from .case import Case
-from .device_record import Record, device_record, failed_again
+from .device_causes import is_contribution, is_odd_since_start, is_rate_of_its_own, is_shared, of_device
+from .device_record import failed_again
 from .evaluation_causes import EVALUATION_RULES
 from .evidence import LABEL_OF, Pattern
 from .facts import AttemptFacts
 from .incident import Cause, CauseKind
 from .linear_evidence import FAULT
-from .linear_stream import Fault
 from .precedence import Family
-from .stall_causes import STALL_RULES, of_hardware
-from .trail import ATTEMPT
+from .stall_causes import STALL_RULES
 
 LIKELY = 0.4
 """With a cause of this confidence the incident is not called undetermined beside it."""
 START_ITERATIONS = 100
 """Growth so soon after the start, or after a rise of the learning rate, is the hyperparameters' work."""
-SEVERAL_RANKS_LIMIT = 0.35
-"""The same when several ranks were first and no one host holds all of them: two devices that begin to
-compute wrong in one interval are far rarer than something that both share."""
-ONE_RANK_LIMIT = 0.6
-"""Highest confidence in hardware when one rank was first and its peers were clean, and nothing else
-speaks against the device: in 21 production warnings of the best published system 3 were false."""
-
-CONTRIBUTION_LIMIT = 0.3
-"""The same where what a rank contributed is not in the result: its gradient was seen, and is not at fault."""
 
 
 def rank_causes(case: Case) -> tuple[Cause, ...]:
@@ -69,110 +59,10 @@ def _stage(case: Case) -> str:
     return "before_reduce" if case.names_ranks else "unknown"
 
 
-def _hardware(case: Case) -> Judged:
-    record = device_record(case.first, case.facts, case.earlier, case.before)
-    if case.is_one_rank_log and case.has_repeat_mismatch:
-        return _with_record(0.6, ["one rank reports"], record, has_repeat_mismatch=True)
-    if not case.names_ranks:
-        # Everybody at once: a device can only be named by its own record near the onset.
-        if ATTEMPT in case.draft.root.detail:
-            return (0.45, ["repeated on the same data the job got another result: one of them was wrong"])
-        return (0.4, list(record.near)) if record.near else _NOTHING
-    if case.family is Family.STALL:
-        return _with_record(*of_hardware(case), record, has_repeat_mismatch=False)
-    if case.family not in (Family.NONFINITE, Family.DIFFERENCE) and not (
-        record.near or case.has_repeat_mismatch
-    ):
-        return (0.3, ["only some ranks show it"])
-    because = [_who(case)]
-    confidence = ONE_RANK_LIMIT if case.origin.are_peers_clean else ONE_RANK_LIMIT - 0.15
-    is_shared = _is_shared(case)
-    if is_shared:
-        confidence = SEVERAL_RANKS_LIMIT
-        because.append("several devices rarely fail at once")
-    if _is_contribution(case):
-        confidence = min(confidence, CONTRIBUTION_LIMIT)
-        because.append("what it computed may be right and lost on the way")
-    if case.first.tie:
-        confidence -= 0.15
-    if case.family is Family.NONFINITE:
-        confidence -= 0.1
-        because.append("a bad sample, 0/0 or a stray write would look the same")
-    if case.draft.root.pattern is Pattern.PEER_DRIFT:
-        confidence -= 0.15
-        because.append("its values are noise, of which only the mean has moved: data of its own might do so")
-    if _is_odd_since_start(case):
-        confidence, because = 0.2, [*because, "it differed at the first check already"]
-    if case.is_bad("nonfinite_input") or case.origin.metric.startswith("data_checksum"):
-        confidence = 0.1
-    if case.is_clean("nonfinite_logits") and case.origin.phase is Phase.FORWARD:
-        confidence -= 0.2
-    if failed_again(case.first, LABEL_OF[case.draft.root.pattern], case.before):
-        confidence /= 2
-    if _is_rate_of_its_own(case):
-        confidence /= 2
-    is_sure_of_itself = case.has_repeat_mismatch and not is_shared
-    return _with_record(confidence, because, record, has_repeat_mismatch=is_sure_of_itself)
-
-
-def _is_shared(case: Case) -> bool:
-    """Whether several ranks went wrong at once that are not those of one host."""
-    return case.first.rank_count > 1 and not case.first.tie and not case.is_on_one_host
-
-
-def _is_rate_of_its_own(case: Case) -> bool:
-    """Whether a suspect had another learning rate than its peers."""
-    own = set(case.origin.ranks)
-    every = (*case.draft.members, *case.draft.attached)
-    return any(one.metric == "lr" and not own.isdisjoint(one.ranks) for one in every)
-
-
-def _with_record(
-    confidence: float, because: list[str], record: Record, *, has_repeat_mismatch: bool
-) -> Judged:
-    """Raise the confidence in hardware by what speaks against the device itself."""
-    strong = []
-    if has_repeat_mismatch:
-        strong.append((0.9, ["it disagrees with itself: a repeated computation gave another result"]))
-    if record.follows:
-        strong.append((0.9, list(record.follows)))
-    if record.near:
-        strong.append((0.85, list(record.near)))
-    if record.older:
-        strong.append((0.7, list(record.older)))
-    for reached, why in strong:
-        confidence = max(confidence, reached)
-        because = [*because, *why]
-    if len(strong) > 1:
-        confidence = max(confidence, 0.95)
-    return (round(confidence, 2), [*because, *record.weak])
-
-
-def _who(case: Case) -> str:
-    count = case.first.rank_count
-    if case.first.tie:
-        return f"one of {count} ranks was first"
-    who = (
-        f"rank {case.first.ranks[0]} alone went wrong first"
-        if count == 1
-        else f"{count} ranks went wrong at once"
-    )
-    return f"{who} while peers were clean" if case.origin.are_peers_clean else who
-
-
-def _is_odd_since_start(case: Case) -> bool:
-    return case.family is Family.DIFFERENCE and case.draft.root.last_clean is None
-
-
-def _is_contribution(case: Case) -> bool:
-    """Whether a rank is named for what it gave to a reduction, and not for what it got."""
-    return case.draft.root.detail.get(FAULT) in (Fault.CONTRIBUTION_MISSING, Fault.CONTRIBUTION_DOUBLED)
-
-
 def _collective(case: Case) -> Judged:
     if FAULT in case.draft.root.detail and not case.names_ranks:
         return (0.7, ["the same result came out on all ranks, and it is not the sum of what went in"])
-    if _is_contribution(case):
+    if is_contribution(case):
         return (0.6, ["what one rank contributed did not enter the result once, as it must"])
     if case.family is Family.DIFFERENCE and case.origin.phase is Phase.REDUCE_OUT:
         return (0.4, [f"{case.origin.metric} must be equal behind the reduction and is not"])
@@ -269,17 +159,17 @@ def _precision(facts: AttemptFacts) -> str:
 def _software(case: Case) -> Judged:
     if again := failed_again(case.first, LABEL_OF[case.draft.root.pattern], case.before):
         return (0.5, [again])
-    if _is_rate_of_its_own(case):
+    if is_rate_of_its_own(case):
         return (0.6, ["its learning rate differs from that of its peers"])
     if case.origin.metric.startswith("data_checksum"):
         return (0.5, ["the sampler or its seed gives ranks the wrong data"])
-    if _is_odd_since_start(case):
+    if is_odd_since_start(case):
         return (0.5, ["it differed at the first check already: initialisation or broadcast may be at fault"])
     if case.family is Family.NONFINITE and not case.names_ranks and case.origin.is_reduce_in_clean:
         return (0.5, ["all ranks at once, and each was seen finite before the reduction"])
-    if case.family in (Family.NONFINITE, Family.DIFFERENCE) and case.names_ranks and _is_shared(case):
+    if case.family in (Family.NONFINITE, Family.DIFFERENCE) and case.names_ranks and is_shared(case):
         return (0.4, ["several ranks at once: what they share, software or a link, is likelier"])
-    if _is_contribution(case):
+    if is_contribution(case):
         return (0.35, ["a reduction that starts before the gradient is written would look the same"])
     if case.family is Family.DIFFERENCE and case.names_ranks:
         return (0.25, ["a stray write or a race would look the same"])
@@ -303,7 +193,7 @@ def _undetermined(case: Case) -> Judged:
 
 
 _RULES: tuple[tuple[CauseKind, Callable[[Case], Judged]], ...] = (
-    (CauseKind.HARDWARE, _hardware),
+    (CauseKind.HARDWARE, of_device),
     (CauseKind.COLLECTIVE, _collective),
     (CauseKind.HYPERPARAMETER, _hyperparameter),
     (CauseKind.DATA, _data),

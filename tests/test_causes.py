@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from detectors.causes import ONE_RANK_LIMIT
+from detectors.device_causes import ONE_RANK_LIMIT
 from detectors.evidence import Evidence, Pattern
 from detectors.facts import InputFacts
 from detectors.fuse import fuse
