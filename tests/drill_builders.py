@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from firstfault.drill.scenarios import DrillConfig, Plan, plan
+from firstfault.drill.plans import DrillConfig, Plan, plan
 from firstfault.drill.training import Cadence
 from firstfault.telemetry import Event, EventKind, Record
 

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from ..telemetry import Event, Record
 from ..wire import encode_event, encode_record
-from .scenarios import SCENARIOS, DrillConfig, DrillError, FaultKind, Plan, Scenario, plan
+from .plans import DrillConfig, DrillError, Plan, plan
+from .scenarios import SCENARIOS, FaultKind, Scenario
 
 __all__ = [
     "SCENARIOS",

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from .corpus import Batch
-from .scenarios import FaultKind, Plan
+from .plans import Plan
+from .scenarios import FaultKind
 
 # Bits of a float32: 31 sign, 30..23 exponent, 22..0 mantissa.
 _TOP_EXPONENT_BIT = 30

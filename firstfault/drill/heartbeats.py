@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..telemetry import Event, EventKind
-from .scenarios import Plan
+from .plans import Plan
 
 HANGS_S = 430.0
 """How long the ranks wait before the log ends: past the five minutes that confirm a hang."""

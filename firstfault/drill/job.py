@@ -14,8 +14,9 @@ from ..telemetry import Event, EventKind, Record
 from .cluster import Cluster
 from .corpus import Corpus
 from .heartbeats import beats, waiting
+from .plans import Plan
 from .replica import Metrics, Replica, Snapshot
-from .scenarios import FaultKind, Plan
+from .scenarios import FaultKind
 
 _EPOCH_S = 1_764_500_000.0
 """Start of every drill's clock: an ordinary date, the same for all."""

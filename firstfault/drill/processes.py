@@ -21,7 +21,7 @@ import torch.multiprocessing
 from ..telemetry import Event, Record
 from .cluster import ProcessCluster
 from .job import run_job
-from .scenarios import DrillError, Plan
+from .plans import DrillError, Plan
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess

@@ -19,7 +19,7 @@ from .checksum import tensor_checksum
 from .corpus import Batch, Corpus
 from .faults import Faults
 from .model import FlatModel, ModelConfig
-from .scenarios import Plan
+from .plans import Plan
 from .sketch import gradient_sketch
 from .training import Cadence, Training
 

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from . import default_out, run_drill
-from .scenarios import SCENARIOS, DrillConfig, DrillError, Plan, plan
+from .plans import DrillConfig, DrillError, Plan, plan
+from .scenarios import SCENARIOS
 
 MANIFEST = "manifest.toml"
 _GROWN = 2.0
