@@ -164,19 +164,10 @@ def _older_onset(now: int, rows: int, shift: float, iterations: list[int]) -> Ep
     pace = (iterations[-1] - iterations[0]) / (len(iterations) - 1) if len(iterations) > 1 else 1.0
     slack = math.ceil(2.0 * SURE / (shift * shift) * pace)
     began = now - round(rows * pace)
-    # A level that goes away by and by has done so for a while before a sum notices it: see `_creep_rows`.
-    clean = began - max(slack, math.ceil(_creep_rows(rows, shift) * pace)) - 1
+    # A level that goes away by and by had done so before the sum left 0, for about as long as it took since.
+    clean = began - max(slack, round(rows * pace)) - 1
     return {
         "iteration": began,
         "first_bad": min(now, began + slack),
         "last_clean": clean if clean >= 0 else None,
     }
-
-
-def _creep_rows(rows: int, shift: float) -> float:
-    """For how many rows a level that moves steadily had moved when a sum left 0, at most ``rows``.
-
-    The sum leaves 0 once the level is what it takes off each score, and ``shift`` is the level half way.
-    """
-    beyond = shift - on_tests.SLOW
-    return min(float(rows), rows * on_tests.SLOW / (2.0 * beyond)) if beyond > 0.0 else float(rows)

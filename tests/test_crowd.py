@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Ranks with data of their own part from their peers one after another: no rank is at fault for that."""
 
 from __future__ import annotations
@@ -6,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from detectors.crowd import doubt_crowds
+from detectors.difference import join_twins
 from detectors.evidence import Certainty, Direction, Evidence, Pattern
 from detectors.peer_outlier import PeerOutlier
 from firstfault.telemetry import WHOLE_ITERATION
@@ -52,6 +52,26 @@ def test_a_rank_is_confirmed_among_peers_whose_levels_wander_a_little() -> None:
     found = [one for one in doubt_crowds(_found(norm_TR)) if one.certainty is Certainty.CONFIRMED]
 
     assert [one.ranks for one in found] == [(5,)]
+
+
+def test_ranks_that_part_inside_one_interval_are_named_together() -> None:
+    root, beside, later = _shift(1, 100), _shift(4, 103), _shift(6, 900)
+
+    assert join_twins(root, [root, beside, later]).ranks == (1, 4)
+
+
+def test_the_interval_of_a_level_that_goes_away_by_and_by_mostly_holds_its_beginning() -> None:
+    inside = 0
+    for seed in range(5):
+        rng = np.random.default_rng([seed, 3])
+        norm_TR = np.exp(rng.normal(0.0, 0.1, (2000, 8)))
+        norm_TR[1000:, 3] *= np.exp(np.linspace(0.0, 0.25, 1000))
+        (one,) = _found(norm_TR)
+        assert (one.ranks, one.certainty) == ((3,), Certainty.CONFIRMED)
+        assert one.last_clean is not None
+        inside += one.last_clean < 1000 <= one.first_bad
+
+    assert inside >= 4
 
 
 def _found(norm_TR: Floats) -> list[Evidence]:
