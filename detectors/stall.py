@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from firstfault.mesh import Layout
-from firstfault.telemetry import Event, EventKind
+from firstfault.telemetry import Event, EventKind, Phase
 from ingest.blocks import Flags, Heartbeats, Ints, IterationBlock, Ranks
 from ingest.bounds import check_bounds
 
@@ -52,8 +52,8 @@ class StallConfig:
     """Seconds after which a wait in a collective, or for ranks that did not come to it, is confirmed: half
     of the ten minutes after which the collectives' own watchdogs kill the job and its heartbeats."""
     together_s: float = 1800.0
-    """Seconds after which all ranks outside a collective, or a job that has not reported yet, are taken to
-    hang: evaluations, checkpoints and compilers take up to half an hour."""
+    """Seconds after which all ranks outside a collective, a rank behind after its update, or a job that has
+    not reported yet are taken to hang: evaluations, checkpoints and compilers take up to half an hour."""
     pause_factor: float = 2.0
     """A standstill must also be so many times as long as the longest pause the attempt came out of."""
 
@@ -234,6 +234,8 @@ class Stall:
     def _bounds(self, stands: Standstill) -> tuple[float, float]:
         """(seconds to suspect, seconds to confirm) for what stands like this."""
         is_waiting = len(stands.suspects_R) > 0 or stands.phase in COLLECTIVE_PHASES
+        if stands.suspect_phase is Phase.STATE and not stands.is_dead:
+            is_waiting = False  # between two steps one rank saves or evaluates for all, who wait at the next
         if self._table.turn < 0:
             return self.config.confirm_s, self.config.together_s
         least_s = self.config.confirm_s if is_waiting else self.config.together_s

@@ -379,3 +379,13 @@ def test_ten_thousand_ranks_that_beat_keep_a_state_of_one_place_each() -> None:
     first = only(to_json(pipeline.verdict("job")))["first"]
     assert (first["ranks"], first["victim_count"], len(first["victims"])) == ([4321], ranks - 1, 1000)
     assert sizes[-1] < 1.2 * sizes[0]
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(900.0, "suspected"), (2000.0, "confirmed")])
+def test_a_rank_that_saves_for_all_after_its_update_is_borne_as_long_as_a_checkpoint_takes(
+    seconds: float, expected: str
+) -> None:
+    run = beat(timed(SyntheticRun(iterations=120)), 119, {0: "state"}, seconds)
+    verdict = judged(beat(run, 120, dict.fromkeys(range(1, 8), "reduce_in"), seconds))
+    assert outcome(verdict) == ("stall" if expected == "confirmed" else "healthy", expected)
+    assert only(verdict)["first"]["ranks"] == [0]
