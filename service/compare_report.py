@@ -11,8 +11,8 @@ from typing import Any
 from firstfault.telemetry import UNNAMED_RANK
 
 from .ink import Ink, clean, table, wrap
+from .rank_words import rank_words
 from .reasons import field
-from .sentence import rank_words
 
 # Any: the JSON of a comparison, as `compare_command.to_plain` gives it.
 Plain = Mapping[str, Any]

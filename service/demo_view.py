@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .ink import Ink, clean, ink_for, pad, wrap
 from .plot import sparkline
+from .rank_words import rank_words
 from .recordings import Recording
-from .sentence import LABEL_WORDS, rank_words, root_incident
+from .sentence import LABEL_WORDS, root_incident
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from .ink import WIDTH, Ink, clean, pad, wrap
-from .sentence import LABEL_WORDS, Incident, rank_words
+from .rank_words import rank_words
+from .sentence import LABEL_WORDS, Incident
 
 _FIELD = 13
 """Columns of a line's name, ``Not checked`` and a gap."""

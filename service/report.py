@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from .ink import WIDTH, Ink, clean, table, wrap
 from .plot import Marks, draw
+from .rank_words import rank_words
 from .reasons import field, reasons
-from .sentence import LABEL_WORDS, Incident, Verdict, headline, rank_words, root_incident, subject
+from .sentence import LABEL_WORDS, Incident, Verdict, headline, root_incident, subject
 
 if TYPE_CHECKING:
     from .curves import CurvePoint

@@ -7,12 +7,13 @@ same words.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from .hang_words import hang_words, pause_words
 from .ink import clean
 from .metric_words import METRIC_WORDS, NONFINITE_WORDS
+from .rank_words import rank_words
 from .reduction_words import reduction_of, reduction_subject, reduction_what
 from .reference_words import reference_what
 
@@ -78,13 +79,21 @@ def what_happened(verdict: Verdict) -> str:
         return _why_undetermined(verdict)
     tail = ""
     if root is not None and root["certainty"] == "suspected":
-        tail = f" Not confirmed: {incident_sentence(root, verdict)}"
+        tail = f" Not confirmed: {incident_sentence(root, verdict)}{_doubt(root)}"
     elif root is not None and root["pattern"] == "hang":
         tail = pause_words(root)
     elif root is not None:
         metric = clean(METRIC_WORDS.get(str(root["first"]["metric"]), root["first"]["metric"]))
-        tail = f" The {metric} left its course at iteration {root['first']['iteration']} and recovered."
+        whose = f"{metric}{_of_whom(root, verdict)}"
+        tail = f" The {whose} left its course at iteration {root['first']['iteration']} and recovered."
     return f"No fault visible up to iteration {_judged_to(verdict)}.{tail}"
+
+
+def _doubt(incident: Incident) -> str:
+    """Why what was seen long enough is not confirmed, where the detector says so."""
+    evidence = incident.get("evidence") or [{}]
+    reason = clean((evidence[0].get("detail") or {}).get("why_not_confirmed") or "", 200)
+    return f" {reason[0].upper()}{reason[1:]}." if reason else ""
 
 
 def _later(root: Incident, verdict: Verdict) -> str:
@@ -168,29 +177,6 @@ def subject(incident: Incident, verdict: Verdict) -> tuple[str, bool]:
     return (
         (f"One of ranks {listed} (they cannot be told apart)", False) if is_tie else (f"Ranks {listed}", True)
     )
-
-
-def rank_words(ranks: Sequence[int], count: int, limit: int = 6) -> str:
-    """Ranks as ranges: ``0-3, 7 and 9``; at most ``limit`` ranges, then how many more.
-
-    >>> rank_words([0, 1, 2, 3, 7, 9], 6)
-    '0-3, 7 and 9'
-    """
-    spans: list[tuple[int, int]] = []
-    for rank in ranks:
-        if spans and rank == spans[-1][1] + 1:
-            spans[-1] = (spans[-1][0], rank)
-        else:
-            spans.append((rank, rank))
-    shown = spans[:limit]
-    words = [
-        str(a) if a == b else f"{a} and {b}" if len(spans) == 1 and b == a + 1 else f"{a}-{b}"
-        for a, b in shown
-    ]
-    hidden = max(count, len(ranks)) - sum(b - a + 1 for a, b in shown)
-    if hidden > 0:
-        words.append(f"{hidden} more")
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def since(first: Mapping[str, Any], *, is_curve: bool = False) -> str:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from service.ink import WIDTH, Ink, clean, columns_of, cut, ink_for, wrap
 from service.plot import Marks, draw, sparkline
+from service.rank_words import rank_words
 from service.report import Judged, report
-from service.sentence import change_sentence, headline, rank_words
+from service.sentence import change_sentence, headline
 
 from .service_builders import a_curve, a_verdict, an_incident
 
@@ -75,7 +76,8 @@ def test_a_suspicion_is_told_but_not_as_the_verdict() -> None:
 def test_a_spike_that_recovered_is_told_without_causes_or_advice() -> None:
     spike = an_incident(pattern="sharp_degrade", certainty="recovered", first={"metric": "loss"})
     text = report([Judged("a", a_verdict("gpt", spike), "loss", a_curve(1841))], PLAIN)
-    assert "The loss left its course at iteration 1200 and recovered." in " ".join(text.split())
+    told = "The loss of rank 3 (host node-07) left its course at iteration 1200 and recovered."
+    assert told in " ".join(text.split())
     assert "spike that recovered after 1190, by 1200" in text
     assert "Cause" not in text
     assert "What to do" not in text
