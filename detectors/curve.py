@@ -137,8 +137,8 @@ class Marks:
         for name in STAGES:
             mark_T[self._changes(block, name, is_stage=True)] = 6
         for name in SIZES:
-            at = self._changes(block, name, is_stage=True)
-            mark_T[at] = np.maximum(mark_T[at], 3)
+            sized_K = self._changes(block, name, is_stage=True)
+            mark_T[sized_K] = np.maximum(mark_T[sized_K], 3)
         for event in block.events:
             code = _MARK_OF_EVENT.get(event.kind, NO_MARK)
             if code:
