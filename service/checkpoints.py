@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, select, update
 
 from . import tables
 from .errors import OwnershipLost
@@ -154,6 +154,13 @@ def parts_of_runs(db: Connection, source: str, parts: Iterable[str]) -> list[tup
     return [(row.run, tuple(json.loads(row.parts))) for row in rows]
 
 
+def versions(db: Connection, source: str, parts: Iterable[str]) -> set[str]:
+    """What the states of the runs at home in ``parts``, retired or not, were made with."""
+    table = tables.run_states
+    mine = (table.c.source == source) & table.c.home.in_(sorted(parts))
+    return set(db.execute(select(table.c.version).where(mine).distinct()).scalars())
+
+
 def states(db: Connection, source: str, parts: Iterable[str], *, run: str | None = None) -> list[RunState]:
     """The states of the runs at home in ``parts`` that are not retired; of ``run`` alone, retired or not."""
     table = tables.run_states
@@ -202,14 +209,14 @@ def _count(db: Connection, counted: Mapping[str, tuple[int, bytes]]) -> None:
     if not counted:
         return
     table = tables.rejected
-    known = int(db.execute(select(func.count()).select_from(table)).scalar_one())
+    known = set(db.execute(select(table.c.reason)).scalars())
     totals: Counter[str] = Counter()
     examples: dict[str, bytes] = {}
-    for at, (reason, (records, example)) in enumerate(counted.items()):
-        kept = reason if known + at < _MAX_REASONS else "further reasons"
+    for reason, (records, example) in counted.items():
+        kept = reason if reason in known or len(known) < _MAX_REASONS else "further reasons"
+        known.add(kept)
         totals[kept] += records
         examples.setdefault(kept, example[:_MAX_EXAMPLE_BYTES])
-    for reason, records in totals.items():
-        more = update(table).where(table.c.reason == reason).values(records=table.c.records + records)
-        if db.execute(more).rowcount == 0:
-            db.execute(insert(table).values(reason=reason, records=records, example=examples[reason]))
+    for reason, records in sorted(totals.items()):  # in one order: two workers must not wait for each other
+        row = {"reason": reason, "records": records, "example": examples[reason]}
+        upsert(db, table, ["reason"], row, {"records": table.c.records + records})

@@ -17,7 +17,7 @@ from typing import Any
 
 from ingest.blocks import RecordBatch
 
-from .checkpoints import Tenure
+from .checkpoints import Checkpoint, Tenure
 from .config import WorkerConfig
 from .errors import OwnershipLost, StoreError
 from .pipeline import Pipeline
@@ -97,9 +97,11 @@ class Journal:
         if len(self._split) < _MAX_SPLIT_RUNS:
             self._split[run] = str(error)
 
-    def saved(self, size: int) -> None:
-        """A checkpoint of ``size`` bytes is in the store."""
+    def saved(self, checkpoint: Checkpoint, records: int) -> None:
+        """A checkpoint is in the store, so many records after the one before."""
         self._counts["checkpoints"] += 1
+        size = sum(len(state.snapshot) for state in checkpoint.states)
+        log.info("checkpoint saved", extra={"records": records, "bytes": size})
         self._checkpoint_at, self._checkpoint_bytes = time.time(), size
 
     def store_failed(self, reason: str) -> None:
@@ -177,9 +179,8 @@ class Journal:
             is_quiet = now - since >= patience_s and not pipeline.has_ended(run)
             if is_quiet and run not in self._quiet:
                 changed[run] = since
-                self._quiet.add(run)
             elif not is_quiet and run in self._quiet:
                 changed[run] = None
-                self._quiet.discard(run)
         if changed:
             self._store.note_quiet(changed)
+            self._quiet ^= changed.keys()  # only now: what the store did not take is noted again

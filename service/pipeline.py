@@ -85,12 +85,13 @@ class Pipeline:
 
     def feed(self, batch: RecordBatch) -> None:
         """Take the next records; settled iterations are judged at once."""
+        # First, since `fetch` may fail for a time: nothing of the batch counts then; it can be given again.
+        runs = [(self._run(name), name, rows, events) for name, rows, events in by_run(batch)]
         self.records, first_parts = self.records + len(batch), parts_by_run(batch)
         for rejected in batch.rejected:
             part = "" if batch.origins is None else rejected.source
             self._reject(part, f"{rejected.field}: {rejected.rule}", 1)
-        for name, rows, events in by_run(batch):
-            run = self._run(name)
+        for run, name, rows, events in runs:
             if run is None:
                 limit = f"run: at most {self.config.max_runs} at once"
                 self._reject(first_parts.get(name, ""), limit, len(events) + len(rows))

@@ -63,6 +63,8 @@ class Publisher:
         self.counts = PublisherCounts()
         self._config = config
         self._verdicts: dict[str, tuple[int, bytes]] = {}
+        self._newest_sent: dict[str, int] = {}
+        """Per incident the newest verdict on the way: an older one that fails is not tried again."""
         self._acknowledged: list[int] = []
         self._dead_letters: deque[Rejected] = deque()
         self._dead_letter_bytes = 0
@@ -154,6 +156,7 @@ class Publisher:
                 verdicts, self._verdicts = self._verdicts, {}
                 letters, self._dead_letters = list(self._dead_letters), deque()
                 self._dead_letter_bytes = 0
+                self._newest_sent.update({name: seq for name, (seq, _) in verdicts.items()})
                 self._unacknowledged += len(verdicts) + len(letters)
                 self._letters_on_the_way += len(letters)
             for incident_id, (seq, verdict) in verdicts.items():
@@ -213,14 +216,16 @@ class Publisher:
                 if isinstance(error, MessageSizeTooLargeError):
                     self.counts.dropped_verdicts += 1  # it will never fit
                     self._acknowledged.append(seq)
-                else:
+                elif self._newest_sent.get(incident_id) == seq:
                     self._verdicts.setdefault(incident_id, (seq, verdict))
+                self._forget_sent(incident_id, seq)
                 self._settle()
 
         def sent(_place: object) -> None:
             with self._changed:
                 self._acknowledged.append(seq)
                 self.counts.sent += 1
+                self._forget_sent(incident_id, seq)
                 self._settle()
 
         topic = self._config.topics.verdicts
@@ -266,6 +271,10 @@ class Publisher:
             self.counts.sent += 1
             self._letters_on_the_way -= 1
             self._settle()
+
+    def _forget_sent(self, incident_id: str, seq: int) -> None:
+        if self._newest_sent.get(incident_id) == seq:
+            del self._newest_sent[incident_id]
 
     def _settle(self) -> None:
         self._unacknowledged -= 1

@@ -24,6 +24,13 @@ def reason_of(rejected: Rejected) -> str:
     return f"{rejected.field}: {rejected.rule}"
 
 
+def count_by_reason(counted: dict[str, tuple[int, bytes]], rejected: Iterable[Rejected]) -> None:
+    """Add to the counts, each with the first example of its reason."""
+    for one in rejected:
+        count, example = counted.get(reason_of(one), (0, one.raw or one.value.encode(errors="replace")))
+        counted[reason_of(one)] = count + 1, example
+
+
 @dataclass(slots=True)
 class RejectTally:
     """How much was rejected and why, with the first examples of each reason."""

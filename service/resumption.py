@@ -11,13 +11,14 @@ from functools import partial
 from typing import Any
 
 from .checkpoints import Claim, RunState, Tenure
+from .outlet import Outlet
 from .pipeline import Pipeline
 from .snapshot import SnapshotError
 from .store import Store
 
 log = logging.getLogger(__name__)
 
-NOWHERE = (-1, -1)
+_NOWHERE = (-1, -1)
 """Before the first iteration of the first attempt."""
 
 _UNUSABLE = (SnapshotError, ValueError, KeyError, TypeError, IndexError, AttributeError)
@@ -34,9 +35,10 @@ def resume(
     """
     pipeline = new_pipeline()
     try:
+        # Retired ones too: a run that came back without its past would take back what was found in it.
+        for version in store.versions(claim.tenure.source, claim.tenure.parts) - {pipeline.version}:
+            raise SnapshotError(f"it is of {version}, this is {pipeline.version}")
         for state in store.states(claim.tenure.source, claim.tenure.parts):
-            if state.version != pipeline.version:
-                raise SnapshotError(f"it is of {state.version}, this is {pipeline.version}")
             name = pipeline.restore_run(state.snapshot)
             if not state.is_settled:
                 pipeline.mark_dirty(name)
@@ -46,7 +48,7 @@ def resume(
         return new_pipeline(), {}
     for name, parts in store.parts_of_runs(claim.tenure.source, claim.tenure.parts):
         pipeline.note_parts(name, parts)
-    pipeline.fetch = partial(_fetch, store, claim.tenure, pipeline.version)
+    pipeline.fetch = partial(_fetch, store, claim.tenure)
     pipeline.rejected = {part: Counter(counts) for part, counts in claim.rejected.items()}
     return pipeline, claim.offsets
 
@@ -65,20 +67,47 @@ def states_of(pipeline: Pipeline, waiting: AbstractSet[str]) -> list[RunState]:
     ]
 
 
-def _fetch(store: Store, tenure: Tenure, version: str, run: str) -> bytes | None:
-    """The state of a run that was retired; None where there is none that can be used."""
+def publish_unsent(store: Store, outlet: Outlet) -> None:
+    """Tell the outside what no broker has acknowledged yet, whoever found it."""
+    after = 0
+    while messages := store.unsent(after):
+        for message in messages:
+            outlet.publish_verdict(message.seq, message.key, message.payload)
+        after = messages[-1].seq
+
+
+class Reaches:
+    """How far the store had each run judged before this worker told it anything of the run."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[str, tuple[int, int]] = {}
+
+    def is_behind(self, run: str, verdict: Mapping[str, Any]) -> bool:
+        """Whether the store knows more than ``verdict``: the run is read again after a restart."""
+        if run not in self._known:
+            canonical = self._store.canonical_of(run)
+            self._known[run] = _NOWHERE if canonical is None else _reach_of(json.loads(canonical))
+        return _reach_of(verdict) < self._known[run]
+
+    def told(self, run: str) -> None:
+        """The store has a verdict of ours."""
+        self._known[run] = _NOWHERE
+
+    def forget(self, run: str) -> None:
+        """The run is held no longer."""
+        self._known.pop(run, None)
+
+
+def _fetch(store: Store, tenure: Tenure, run: str) -> bytes | None:
+    """The state of a run that was retired; None where it was never saved."""
     state = store.state_of(tenure, run)
-    return state.snapshot if state is not None and state.version == version else None
+    return None if state is None else state.snapshot
 
 
-def known_reaches(store: Store) -> dict[str, tuple[int, int]]:
-    """How far the store has every run judged."""
-    return {one.run: reach_of(json.loads(one.canonical)) for one in store.verdicts()}
-
-
-def reach_of(verdict: Mapping[str, Any]) -> tuple[int, int]:
+def _reach_of(verdict: Mapping[str, Any]) -> tuple[int, int]:
     """How far a run was judged: its last attempt and the iteration in it."""
     attempts = [
         (int(one["attempt"]), -1 if one["to"] is None else int(one["to"])) for one in verdict["attempts"]
     ]
-    return max(attempts, default=NOWHERE)
+    return max(attempts, default=_NOWHERE)

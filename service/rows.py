@@ -6,18 +6,31 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Table, update
+from sqlalchemy import Connection, Table, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from . import tables
 
 
-def upsert(db: Connection, table: Table, keys: Sequence[str], row: Mapping[str, Any]) -> None:
-    """Insert ``row``, or replace these columns of the row that has the same ``keys``."""
+def upsert(
+    db: Connection,
+    table: Table,
+    keys: Sequence[str],
+    row: Mapping[str, Any],
+    replaced: Mapping[str, Any] | None = None,
+) -> None:
+    """Insert ``row``; of one that has the same ``keys`` replace all columns, or those in ``replaced``."""
     dialect = postgresql if db.dialect.name == "postgresql" else sqlite
     insert = dialect.insert(table).values(**row)
-    replaced = {name: insert.excluded[name] for name in row if name not in keys}
+    if replaced is None:
+        replaced = {name: insert.excluded[name] for name in row if name not in keys}
     db.execute(insert.on_conflict_do_update(index_elements=list(keys), set_=replaced))
+
+
+def lock_changes(db: Connection) -> None:
+    """Let nobody else write about runs and incidents until the commit (SQLite: nobody else writes anyhow)."""
+    counters = tables.counters
+    db.execute(select(counters.c.value).where(counters.c.name == "changes").with_for_update())
 
 
 def next_seq(db: Connection) -> int:

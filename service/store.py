@@ -36,7 +36,7 @@ from .incident_rows import (
     tell_incidents,
 )
 from .migrations import check_schema, migrate
-from .rows import next_seq, to_body, upsert
+from .rows import lock_changes, next_seq, to_body, upsert
 from .run_id import run_id_of
 from .store_config import DATABASE, StoreConfig
 
@@ -129,6 +129,11 @@ class Store:
         with self.database.read() as db:
             return checkpoints.parts_of_runs(db, source, parts)
 
+    def versions(self, source: str, parts: Iterable[str]) -> set[str]:
+        """What the states of the runs at home in ``parts``, retired or not, were made with."""
+        with self.database.read() as db:
+            return checkpoints.versions(db, source, parts)
+
     def retire(self, tenure: Tenure, runs: Sequence[str]) -> None:
         """These runs need not be in memory any more; their states stay until a record of them comes."""
         with self.database.write() as db:
@@ -161,6 +166,8 @@ class Store:
         now = time.time()
         with self.database.write() as db:
             checkpoints.guard(db, tenure, parts)
+            # Before anything is looked at: who triages takes this first too, so neither undoes the other.
+            lock_changes(db)
             run = str(verdict["run"])
             row = db.execute(select(tables.runs).where(tables.runs.c.run == run)).one_or_none()
             if row is not None:
@@ -191,6 +198,13 @@ class Store:
             for row in rows
         ]
 
+    def canonical_of(self, run: str) -> bytes | None:
+        """The canonical bytes of a run's newest verdict; None where it has none."""
+        table = tables.runs
+        with self.database.read() as db:
+            found = db.execute(select(table.c.verdict).where(table.c.run == run)).scalar_one_or_none()
+        return None if found is None else bytes(found)
+
     def incidents(self, run: str | None = None) -> list[dict[str, Any]]:
         """Incidents that are not withdrawn, in order of their first position, with the person's state."""
         table = tables.incidents
@@ -217,7 +231,7 @@ class Store:
         return state in ("open", "acknowledged", "muted")
 
     def unsent(self, after: int = 0, limit: int = 1000) -> list[Message]:
-        """Verdicts that nobody has acknowledged yet, oldest first: all of them, whoever wrote them."""
+        """Verdicts after number ``after`` that nobody has acknowledged yet, whoever wrote them, in order."""
         table = tables.outbox
         wanted = (table.c.channel == KAFKA_CHANNEL) & table.c.sent_at.is_(None) & (table.c.seq > after)
         with self.database.read() as db:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -30,8 +31,8 @@ from .journal import Journal
 from .outlet import Outlet
 from .pipeline import Pipeline
 from .recorder import Recorder
-from .rejects import reason_of
-from .resumption import NOWHERE, known_reaches, reach_of, resume, states_of
+from .rejects import count_by_reason
+from .resumption import Reaches, publish_unsent, resume, states_of
 from .sentence import change_sentence
 from .store import Store
 
@@ -73,6 +74,7 @@ class Worker:
         self._tenure: Tenure | None = None
         self._offsets: dict[str, int] = {}
         """Where each part stood at the last checkpoint."""
+        self._handed_out: deque[RecordBatch] = deque()
         self._retire_at_s = 0.0
         self._journal = Journal(store, name, self._config, health)
         self._begin(new_pipeline())
@@ -89,8 +91,7 @@ class Worker:
         self._begin(pipeline)
         self._offsets = dict(offsets)
         if self._outlet is not None:
-            for message in self._store.unsent():
-                self._outlet.publish_verdict(message.seq, message.key, message.payload)
+            publish_unsent(self._store, self._outlet)
         log.info("parts claimed", extra={"parts": ",".join(sorted(parts)), "runs": len(pipeline.runs)})
         reach(CrashPoint.AFTER_CLAIM)
         return offsets
@@ -101,7 +102,8 @@ class Worker:
         self._offsets = {}
         self._docket = Docket(pipeline.dirty_runs())
         self._recorder.begin()
-        self._known = known_reaches(self._store)
+        self._reaches = Reaches(self._store)
+        self._handed_out.clear()
         self._counted: dict[str, tuple[int, bytes]] = {}
         self._records_unsaved = 0
         self._judged_at_s = self._saved_at_s = self._heard_at_s = time.monotonic()
@@ -132,12 +134,12 @@ class Worker:
     def _turn(self, source: Source, *, is_blocked: bool) -> None:
         if is_blocked:
             # Nothing new is taken in before what is owed to the store is there.
+            self._take_all()
             self._judge(self._config.judge_at_most_s)
             self._save(source)
             self._journal.store_works()
-        for batch in self._poll(source):
-            reach(CrashPoint.AFTER_POLL)
-            self._take(batch)
+        self._handed_out.extend(self._poll(source))
+        self._take_all()
         if time.monotonic() - self._judged_at_s >= self._config.judge_every_s:
             self._judge(self._config.judge_at_most_s)
         if self._is_time_to_save():
@@ -149,6 +151,7 @@ class Worker:
 
     def _end(self, source: Source) -> None:
         try:
+            self._take_all()
             self._judge(_LAST_VERDICTS_S)
             if self._outlet is not None:
                 self._outlet.flush(_LAST_WORDS_S)
@@ -175,14 +178,19 @@ class Worker:
             log.warning("the source is away; trying again", extra={"reason": str(error)})
             return []
 
+    def _take_all(self) -> None:
+        """Take in what was handed out: it counts as read, so what the store holds up must not be lost."""
+        while self._handed_out:
+            reach(CrashPoint.AFTER_POLL)
+            self._take(self._handed_out[0])
+            self._handed_out.popleft()
+
     def _take(self, batch: RecordBatch) -> None:
         self._pipeline.feed(batch)
         self._heard_at_s = time.monotonic()
         self._records_unsaved += len(batch) + len(batch.events) + len(batch.rejected)
         self._journal.heard(batch)
-        for one in batch.rejected:
-            count, example = self._counted.get(reason_of(one), (0, one.raw or one.value.encode()))
-            self._counted[reason_of(one)] = count + 1, example
+        count_by_reason(self._counted, batch.rejected)
         if self._outlet is not None and batch.rejected:
             self._outlet.dead_letters(batch.rejected)
         reach(CrashPoint.AFTER_FEED)
@@ -214,8 +222,8 @@ class Worker:
         began_s = time.monotonic()
         verdict = self._pipeline.verdict(run, ended=ended)
         body = to_json(verdict)
-        if not ended and reach_of(body) < self._known.get(run, NOWHERE):
-            return  # read again after a restart: the store knows more of this run than we do yet
+        if not ended and self._reaches.is_behind(run, body):
+            return
         canonical = canonical_bytes(verdict)
         self._journal.judged(run, time.monotonic() - began_s)
         reach(CrashPoint.BEFORE_VERDICT)
@@ -226,7 +234,7 @@ class Worker:
         except SplitRun as error:
             self._journal.split(run, error)
             return
-        self._known.pop(run, None)
+        self._reaches.told(run)
         reach(CrashPoint.AFTER_VERDICT)
         for change in changes:
             self._recorder.freeze(run, change)
@@ -255,6 +263,7 @@ class Worker:
             for run in silent:
                 self._pipeline.let_go(run)
                 self._recorder.forget(run)
+                self._reaches.forget(run)
 
     def _is_time_to_save(self) -> bool:
         if not self._records_unsaved:
@@ -273,22 +282,19 @@ class Worker:
         if self._tenure is None or not self._records_unsaved or not position:
             self._saved_at_s = time.monotonic()
             return
-        pipeline = self._pipeline
         checkpoint = Checkpoint(
             offsets={part: (self._offsets.get(part), end) for part, end in position.items()},
-            states=states_of(pipeline, self._docket.runs),
-            rejected=pipeline.rejected,
+            states=states_of(self._pipeline, self._docket.runs),
+            rejected=self._pipeline.rejected,
             counted=self._counted,
         )
         self._recorder.flush()  # what it settled is never read again
         reach(CrashPoint.BEFORE_CHECKPOINT)
         self._store.save_checkpoint(self._tenure, checkpoint)
         reach(CrashPoint.AFTER_CHECKPOINT)
-        size = sum(len(state.snapshot) for state in checkpoint.states)
-        log.info("checkpoint saved", extra={"records": self._records_unsaved, "bytes": size})
-        pipeline.mark_saved()
+        self._journal.saved(checkpoint, self._records_unsaved)
+        self._pipeline.mark_saved()
         self._offsets, self._counted, self._records_unsaved = dict(position), {}, 0
         self._saved_at_s = time.monotonic()
-        self._journal.saved(size)
         if self._on_checkpoint is not None:
             self._on_checkpoint(position)

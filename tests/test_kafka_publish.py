@@ -11,6 +11,7 @@ import pytest
 
 from ingest.blocks import Rejected
 from ingest.kafka_topics import TopicsConfig, create_topics
+from service import publish
 from service.local_kafka import LocalKafka
 from service.publish import Publisher, PublisherConfig
 
@@ -120,6 +121,50 @@ def test_the_last_verdict_of_an_outage_arrives_after_it(broker: LocalKafka, new_
     messages = consumed(broker.address, topic, lambda came: [m.value for m in came][-1:] == [b"3"])
     assert (messages[0].value, messages[-1].value) == (b"1", b"3")
     publisher.close()
+
+
+def test_a_verdict_that_fails_after_a_newer_one_went_out_is_not_sent_behind_it() -> None:
+    class Sent:
+        """A future, and the hands that settle it."""
+
+        def add_callback(self, callback: Callable[[object], None]) -> None:
+            self.arrive = callback
+
+        def add_errback(self, callback: Callable[[Exception], None]) -> None:
+            self.fail = callback
+
+    class Producer:
+        def __init__(self) -> None:
+            self.sent: list[tuple[bytes, Sent]] = []
+
+        def send(self, **message: Any) -> Sent:
+            self.sent.append((message["value"], Sent()))
+            return self.sent[-1][1]
+
+    def wait_for(count: int) -> None:
+        while len(producer.sent) < count:
+            time.sleep(0.001)
+
+    producer = Producer()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Publisher, "_connected", lambda self: producer)
+        patch.setattr(publish, "close_now", lambda _: None)
+        publisher = a_publisher("127.0.0.1:1")
+        publisher.publish_verdict(1, "a", b"old")
+        wait_for(1)
+        publisher.publish_verdict(2, "a", b"new")
+        wait_for(2)
+        producer.sent[1][1].arrive(None)
+        producer.sent[0][1].fail(TimeoutError("not acknowledged"))
+        publisher.publish_verdict(3, "b", b"other")
+        wait_for(3)
+        producer.sent[2][1].fail(TimeoutError("not acknowledged"))  # there is no newer one: again
+        wait_for(4)
+        producer.sent[3][1].arrive(None)
+        assert publisher.flush(5)
+        publisher.close()
+    assert [value for value, _ in producer.sent] == [b"old", b"new", b"other", b"other"]
+    assert publisher.acknowledged() == [2, 3]
 
 
 def test_what_cannot_arrive_any_more_is_dropped_at_the_end_and_leaves_no_thread(

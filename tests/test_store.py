@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import select
 
-from service import tables
+from service import checkpoints, incident_rows, tables
 from service.checkpoints import Checkpoint, RunState, Tenure
 from service.errors import OwnershipLost, SplitRun, StoreBusy, StoreError, StoreFull
 from service.store import DATABASE, Store, StoreConfig
+from service.triage import Decision, decide
 
 from .service_builders import a_verdict, an_incident, bytes_of
 
@@ -235,6 +238,53 @@ def test_the_state_a_person_gave_survives_new_evidence(opened: Open) -> None:
     second = a_verdict("r", an_incident())
     store.save_verdict(tenure, PARTS, second, bytes_of(second))
     assert [(one["state"], one["certainty"]) for one in store.incidents()] == [("acknowledged", "confirmed")]
+
+
+@pytest.mark.postgres
+def test_what_a_person_decides_while_a_verdict_is_written_is_neither_lost_nor_a_deadlock(
+    tmp_path: Path, new_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The verdict is held between its look at the incident and its write until the person has tried."""
+    config = StoreConfig(url=new_database)
+    store, other = Store(tmp_path, config), Store(tmp_path, config)
+    tenure = claimed(store)
+    first, second = a_verdict("r", an_incident(certainty="suspected")), a_verdict("r", an_incident())
+    store.save_verdict(tenure, PARTS, first, bytes_of(first))
+    decision = Decision(state="acknowledged", note="", muted_until=None, who="me")
+    done: list[bool] = []
+
+    def acknowledge() -> None:
+        with other.database.write() as db:
+            done.append(decide(db, "a1", decision, 1.0))
+
+    person = threading.Thread(target=acknowledge)
+    real = incident_rows._write_incident
+
+    def slow_write(*given: Any) -> None:
+        person.start()
+        person.join(0.5)  # without a lock the person is done by then, and the write undoes it
+        real(*given)
+
+    monkeypatch.setattr(incident_rows, "_write_incident", slow_write)
+    store.save_verdict(tenure, PARTS, second, bytes_of(second))
+    person.join()
+    assert done == [True]
+    assert [(one["state"], one["certainty"]) for one in store.incidents()] == [("acknowledged", "confirmed")]
+    store.close()
+    other.close()
+
+
+def test_a_reason_that_has_a_row_is_counted_there_even_when_there_may_be_no_further_one(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "_MAX_REASONS", 1)
+    store = opened()
+    tenure = claimed(store)
+    for at in range(2):
+        offsets = dict.fromkeys(PARTS, (at or None, at + 1))
+        counted = {"line: must be JSON": (1, b"x"), "rank: >= 0": (1, b"z")}
+        store.save_checkpoint(tenure, Checkpoint(offsets=offsets, counted=counted))
+    assert store.rejected() == {"further reasons": 2, "line: must be JSON": 2}
 
 
 def test_rejects_are_counted_by_reason_with_the_checkpoint(opened: Open) -> None:

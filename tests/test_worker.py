@@ -19,7 +19,7 @@ from ingest.blocks import RecordBatch
 from ingest.errors import SourceUnavailable
 from service import tables
 from service.config import WorkerConfig
-from service.errors import StoreError, StoreFull
+from service.errors import StoreBusy, StoreError, StoreFull
 from service.journal import Journal
 from service.pipeline import Pipeline
 from service.store import Store
@@ -225,6 +225,37 @@ def test_a_full_store_stops_the_reading_and_nothing_is_lost(
     assert offsets(tmp_path) == {"topic:0": len(batches)}
 
 
+def test_a_store_that_cannot_be_asked_for_a_retired_run_costs_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = batches_of(log_lines("new", iterations=10) + FAULTY)
+    real, failures = Store.state_of, [0]
+
+    def away_at_first(self: Store, tenure: Any, run: str) -> Any:
+        failures[0] += run == "job"
+        if failures[0] <= 3 and run == "job":
+            raise StoreBusy("the server is away")
+        return real(self, tenure, run)
+
+    monkeypatch.setattr(Store, "state_of", away_at_first)
+    work(tmp_path, batches, config=replace(EAGER, store_retry_s=0.02))
+    assert failures[0] > 3
+    assert stored(tmp_path) == offline(batches)
+
+
+def test_every_verdict_that_was_not_acknowledged_is_told_again_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Store.unsent
+    monkeypatch.setattr(ListOutlet, "acknowledged", lambda self: [])
+    monkeypatch.setattr(Store, "unsent", lambda self, after=0: real(self, after, limit=1))
+    batches = batches_of(FAULTY + log_lines("other", odd_rank=2))
+    _, outlet = work(tmp_path, batches)
+    _, told_again = work(tmp_path, batches)
+    assert {key for key, _ in told_again.verdicts} == {key for key, _ in outlet.verdicts}
+    assert len({key for key, _ in outlet.verdicts}) == 2
+
+
 def test_the_worker_says_how_it_stands(tmp_path: Path) -> None:
     work(tmp_path, batches_of([*FAULTY, b"[["]), config=replace(EAGER, health_every_s=0.05))
     store = Store(tmp_path, read_only=True)
@@ -239,7 +270,12 @@ def test_the_worker_says_how_it_stands(tmp_path: Path) -> None:
     assert body["verdict_seconds"]["median"] > 0
 
 
-def test_a_run_that_goes_quiet_is_noted_and_cleared_when_it_goes_on(tmp_path: Path) -> None:
+def test_a_run_that_goes_quiet_is_noted_and_cleared_when_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise StoreBusy("somebody else writes")
+
     store, clock = Store(tmp_path), [1000.0]
     journal = Journal(store, NAME, replace(EAGER, health_every_s=0.05, quiet_after_s=10.0), dict)
     journal.now = lambda: clock[0]
@@ -258,6 +294,10 @@ def test_a_run_that_goes_quiet_is_noted_and_cleared_when_it_goes_on(tmp_path: Pa
     journal.heard(batch)
     assert quiet_since() is None
     clock[0] += 11.0
+    with monkeypatch.context() as busy:
+        busy.setattr(Store, "note_quiet", refuse)
+        with pytest.raises(StoreBusy):
+            journal.note(pipeline, tenure, is_due=True)
     assert quiet_since() == 1000.0
     journal.heard(batch)
     assert quiet_since() is None
@@ -289,7 +329,8 @@ def test_a_verdict_does_not_depend_on_the_records_of_other_runs() -> None:
     assert canonical_bytes(alone.verdict("job")) == canonical_bytes(beside.verdict("job"))
 
 
-def test_a_run_that_was_retired_goes_on_where_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_of_another_release", [False, True])
+def test_a_run_that_was_retired_goes_on_with_its_past(tmp_path: Path, is_of_another_release: bool) -> None:
     batches = batches_of(FAULTY)
     config = replace(EAGER, retire_after_s=1.0)
     store, said = Store(tmp_path), list[str]()
@@ -304,6 +345,9 @@ def test_a_run_that_was_retired_goes_on_where_it_was(tmp_path: Path) -> None:
 
     worker.run(ListSource(batches[:4], wait_for_retirement, worker.claim), stop)
     assert worker._pipeline.runs == []
+    if is_of_another_release:
+        with store.database.write() as db:
+            db.execute(tables.run_states.update().values(version="0-elsewhere"))
     store.close()
     work(tmp_path, batches)
     assert stored(tmp_path) == offline(batches)
