@@ -8,6 +8,7 @@ addresses and secrets only (`ENVIRONMENT`), and wins over the file.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import os
 import tomllib
 import types
@@ -190,8 +191,10 @@ def _build(owner: type, table: Mapping[str, object], prefix: str) -> object:
     for name, value in table.items():
         key = f"{prefix}.{name}" if prefix else name
         if name not in names:
-            where = prefix or "there"
-            raise ConfigError(f"{key}: unknown key; {where} {'has' if prefix else 'is'} {', '.join(names)}")
+            where = f"{prefix} has" if prefix else "there is"
+            near = difflib.get_close_matches(name, names, n=1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise ConfigError(f"{key}: unknown key; {where} {', '.join(names)}{meant}")
         values[name] = _coerce(value, hints[name], key)
     try:
         return owner(**values)

@@ -130,9 +130,7 @@ class Database:
                 pool_pre_ping=True,
             )
         except ImportError as error:
-            raise StoreError(
-                f"{self.place}: needs the extra postgres: pip install firstfault[postgres]"
-            ) from error
+            raise StoreError(f"{self.place}: needs psycopg: pip install 'psycopg[binary]'") from error
 
 
 def _begin(db: Connection) -> None:

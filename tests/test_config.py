@@ -53,6 +53,7 @@ def test_a_file_sets_fields_of_nested_tables_and_the_rest_keeps_its_default(tmp_
         ("[kafka]\nbotstrap = []", "kafka.botstrap: unknown key; kafka has bootstrap"),
         ("[kafka.topics]\ntele = 'x'", "kafka.topics.tele: unknown key"),
         ("[kafak]\n", "kafak: unknown key; there is kafka"),
+        ("[worker]\njudge_evry_s = 1", "max_losses; did you mean judge_every_s?"),
         ("kafka = 3", "kafka must be a table, got 3"),
         ("[worker]\njudge_every_s = 'often'", "worker.judge_every_s must be a number, got 'often'"),
         ("[worker]\njudge_every_s = -1", "worker.judge_every_s must be from 0.0 to 3600, got -1"),

@@ -96,7 +96,7 @@ def default_out(config: DrillConfig, out: Path | None = None) -> Path:
 
 def _job(planned: Plan) -> Iterator[Record | Event]:
     if find_spec("torch") is None:
-        raise DrillError("a drill trains a real model and needs torch: pip install 'firstfault[torch]'")
+        raise DrillError("a drill trains a real model and needs torch: pip install torch")
     if planned.engine == "processes":
         from .processes import run_in_processes
 
