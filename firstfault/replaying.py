@@ -22,7 +22,7 @@ def replay(path: str | Path | Iterable[str | Path]) -> list[dict[str, Any]]:
         from service.offline import replay_files
     except ImportError as error:
         raise ImportError(
-            f"replay needs the whole installation (pip install firstfault): {error}. If it is installed,"
+            f"replay needs all dependencies (install without --no-deps): {error}. If it is installed,"
             " a file or folder named ingest, detectors or service beside your script hides ours"
         ) from error
     paths = [path] if isinstance(path, str | Path) else list(path)

@@ -11,7 +11,12 @@ import traceback
 from pathlib import Path
 from typing import Annotated, NoReturn
 
-import typer
+try:
+    import typer
+except ModuleNotFoundError:
+    # `pip install --no-deps` is for trainers; status 1 would read as a confirmed incident
+    sys.stderr.write("firstfault: commands need all dependencies: install without --no-deps\n")
+    raise SystemExit(3) from None
 
 from .compare_cli import COMPARE_STATUSES, compare
 from .edge import Exit, outer_edge, say

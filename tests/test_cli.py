@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
@@ -86,3 +87,12 @@ def test_the_version_is_told_as_a_command_and_as_an_option(firstfault: Run, word
     from importlib.metadata import version
 
     assert firstfault(*words) == (0, f"firstfault {version('firstfault')}\n", "")
+
+
+def test_an_installation_without_dependencies_says_so_and_exits_3() -> None:
+    program = "import sys; sys.modules['typer'] = None; import service.cli"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ended.returncode == 3
+    assert ended.stderr.splitlines() == [
+        "firstfault: commands need all dependencies: install without --no-deps"
+    ]
