@@ -125,18 +125,12 @@ class Decoder:
     def decode_each(self, messages: Sequence[RawMessage]) -> list[RecordBatch]:
         """The same as several batches where one would have more cells than it may: what one message makes
         up in names costs no other message a value."""
-        sources = dict.fromkeys(message.source for message in messages)
-        found: list[RecordBatch] = []
-        for batch in joined(self._parts(messages), self._config.max_cells):
-            if len(sources) <= 1:
-                runs = {*batch.runs, *(event.run for _, event in batch.events)}
-                origins = frozenset((run, source) for run in runs for source in sources)
-            else:
-                origins = batch.origins or frozenset()
-            found.append(replace(batch, origins=origins))
-        return found
+        batches = joined(self._parts(messages), self._config.max_cells)
+        # None would mean that the source has no parts
+        return [replace(one, origins=one.origins or frozenset()) for one in batches]
 
     def _parts(self, messages: Sequence[RawMessage]) -> list[RecordBatch]:
+        """The messages in stretches of one form; each part knows where its runs came from."""
         if self._are_plain_lines(messages):
             return list(self._decode_joined(messages))
         parts: list[RecordBatch] = []
@@ -148,9 +142,8 @@ class Decoder:
                     from .arrow_stream import batches_from_arrow_messages
 
                     for source, own in groupby(group, attrgetter("source")):
-                        for batch in batches_from_arrow_messages(list(own), self._config, self._defaults):
-                            origins = frozenset((run, source) for run in batch.runs)
-                            parts.append(replace(batch, origins=origins))
+                        batches = batches_from_arrow_messages(list(own), self._config, self._defaults)
+                        parts += [_of_source(batch, source) for batch in batches]
                 case _Form.REFUSED:
                     parts.append(self._refuse(group))
         return parts
@@ -214,7 +207,9 @@ class Decoder:
         values = [message.value for message in messages]
         if any(value[-1:] == b"\n" for value in values):
             values = [value.rstrip(b"\r\n") for value in values]  # else blank lines would cost the fast path
-        yield from self._decode_data(b"\n".join(values) + b"\n", MessagePlaces(messages, values))
+        places = MessagePlaces(messages, values)
+        for batch in self._decode_data(b"\n".join(values) + b"\n", places):
+            yield batch if places.is_mixed else _of_source(batch, messages[0].source)
 
     def _decode_data(self, data: bytes, places: LinePlaces) -> Iterator[RecordBatch]:
         """Lines of any number, piece by piece."""
@@ -251,6 +246,12 @@ class Decoder:
         if self._fast is not None:
             self._fast.learn(clean)
         return builder.build()
+
+
+def _of_source(batch: RecordBatch, source: str) -> RecordBatch:
+    """The batch, all of whose runs came from ``source``."""
+    runs = {*batch.runs, *(event.run for _, event in batch.events)}
+    return replace(batch, origins=frozenset((run, source) for run in runs))
 
 
 def _media_type(content_type: str) -> str:

@@ -47,3 +47,5 @@ def log_to(stream: TextIO | None = None, level: int = logging.INFO) -> None:
     root.setLevel(level)
     # The client reports every reconnect attempt at INFO; outages are told by our own lines.
     logging.getLogger("kafka").setLevel(max(level, logging.WARNING))
+    # A topic that is missing it reports ten times a second as an error; `/readyz` tells of it once.
+    logging.getLogger("kafka.cluster").setLevel(logging.CRITICAL)

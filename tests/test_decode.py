@@ -181,6 +181,25 @@ def test_names_made_up_in_one_message_cost_other_messages_no_value(content_type:
     assert sum(int(sums.present_N.sum()) for sums in kept) == 200
 
 
+@given(st.lists(st.tuples(st.sampled_from(["json", "arrow", "event", "", "junk"]), st.integers(0, 2))))
+def test_every_run_is_known_to_come_from_its_parts_whatever_stands_beside(
+    arrived: list[tuple[str, int]],
+) -> None:
+    bodies = {
+        "json": line(run="json", loss=1.0),
+        "arrow": arrow_from_batch(decoded(line(run="arrow", loss=1.0))),
+        "event": line(run="event", event="run_end"),
+        "": b"",
+        "junk": b"\x00junk",
+    }
+    raw = [RawMessage(f"t:{part}", at, bodies[kind]) for at, (kind, part) in enumerate(arrived)]
+    expected = {(kind, f"t:{part}") for kind, part in arrived if kind in ("json", "arrow", "event")}
+    assert set(Decoder().decode(raw).origins or ()) == expected
+    found = [batch.origins for batch in Decoder(DecodeConfig(max_cells=1)).decode_each(raw)]
+    assert None not in found
+    assert set[tuple[str, str]]().union(*(one for one in found if one is not None)) == expected
+
+
 def test_decoding_does_not_hold_on_to_what_it_decoded() -> None:
     decoder, data = Decoder(), uniform_lines(3000)
     decoder.decode_lines(data, "f", 0)
