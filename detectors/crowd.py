@@ -18,11 +18,12 @@ CROWD = 3
 """Ranks of one attempt whose shifts are a crowd. Two faults of their own in one run are rare, three are not
 seen: one device in a thousand is defective."""
 _WHY = "other ranks part from their peers as well: so do ranks that read data of different kinds"
+_LEVELS = (Pattern.SLOW_DEGRADE, Pattern.SHARP_SLOW_DEGRADE)
 _LOUD = (Family.EXPLOSION, Family.NONFINITE)
 
 
 def doubt_crowds(evidence: Iterable[Evidence]) -> list[Evidence]:
-    """``evidence`` with the confirmed shifts of a crowd as suspicions.
+    """``evidence`` with the confirmed shifts of a crowd, and of the level of the whole, as suspicions.
 
     What comes after a loud end neither counts nor is doubted: it scatters ranks, whoever began.
     """
@@ -32,7 +33,9 @@ def doubt_crowds(evidence: Iterable[Evidence]) -> list[Evidence]:
     crowd = [one for one in every if _lasts(one) and (end is None or one.alarm_iteration < end)]
     if len({one.ranks for one in crowd}) < CROWD:
         return every
-    doubted = {(one.detector, one.key) for one in crowd if one.certainty is Certainty.CONFIRMED}
+    # The level of the whole run goes up and down with theirs.
+    levels = [one for one in sure if one.pattern in _LEVELS]
+    doubted = {(one.detector, one.key) for one in [*crowd, *levels] if one.certainty is Certainty.CONFIRMED}
     return [_doubted(one) if (one.detector, one.key) in doubted else one for one in every]
 
 

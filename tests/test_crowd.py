@@ -19,6 +19,14 @@ def test_the_shifts_of_three_ranks_are_suspicions() -> None:
     assert "different kinds" in str(found[0].detail["why_not_confirmed"])
 
 
+def test_the_level_of_a_run_whose_ranks_are_a_crowd_is_a_suspicion() -> None:
+    level = _shift(0, 1500, pattern=Pattern.SHARP_SLOW_DEGRADE, ranks=())
+    found = doubt_crowds([_shift(1, 100), _shift(4, 900), level, _shift(6, 2000)])
+
+    assert {one.certainty for one in found} == {Certainty.SUSPECTED}
+    assert doubt_crowds([_shift(1, 100), level])[1].certainty is Certainty.CONFIRMED
+
+
 def test_the_shifts_of_two_ranks_stand() -> None:
     found = doubt_crowds([_shift(1, 100), _shift(4, 900), _shift(4, 1500)])
 
