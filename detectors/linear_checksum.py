@@ -20,7 +20,7 @@ from .evidence import Check, CheckState, Finding
 from .groups import fingerprint, summing_groups
 from .linear_evidence import Place, evidence_of
 from .linear_fit import LEARNED_CHECKS, Given
-from .linear_rows import Reductions, columns_of, memberships
+from .linear_rows import Reductions, columns_of, memberships, uneven
 from .linear_stream import LinearStream
 
 OUT, IN = "grad_sketch_out", "grad_sketch_in"
@@ -40,6 +40,8 @@ class _Bucket:
     """Without a layout: the ranks that reported so far, which must all be there."""
     complete: int = 0
     """Checks in which no member was missing."""
+    shares: dict[int, list[int]] = field(default_factory=dict)
+    """By the least rank of the group: its checks, and those to which ranks gave unlike numbers of tokens."""
 
 
 class LinearChecksum:
@@ -104,6 +106,7 @@ class LinearChecksum:
                     "generation": bucket.generation,
                     "known": bucket.known_N.copy(),
                     "complete": bucket.complete,
+                    "shares": [[least, *counts] for least, counts in bucket.shares.items()],
                 }
                 for metric, bucket in self._buckets.items()
             },
@@ -123,6 +126,7 @@ class LinearChecksum:
                 generation=held["generation"],
                 known_N=np.array(held["known"], np.int32),
                 complete=held["complete"],
+                shares={least: list(counts) for least, *counts in held["shares"]},
             )
             for metric, held in state["buckets"].items()
         }
@@ -179,8 +183,11 @@ class LinearChecksum:
         stream = bucket.streams[least]
         group = f"{self._epoch}:{bucket.generation}:{least}"
         place = Place(self.name, block.attempt, reductions.metric, group)
+        is_uneven_T = uneven(block, members_N)
         for t, in_N, out_N in reductions.complete(members_N, *rows):
             bucket.complete += 1
+            if _is_void(bucket.shares.setdefault(least, [0, 0]), bool(is_uneven_T[t])):
+                continue
             iteration, microbatch = int(block.iteration_T[t]), int(block.microbatch_T[t])
             for episode in stream.feed(iteration, microbatch, in_N, out_N, self._given):
                 yield evidence_of(place, stream, episode)
@@ -194,6 +201,13 @@ class LinearChecksum:
         if any(bucket.complete for bucket in self._buckets.values()):
             return f"fewer than {LEARNED_CHECKS + 1} reductions were reported by all ranks of a group"
         return f"no reduction was reported by all ranks of a group, both {IN} and {OUT}"
+
+
+def _is_void(shares: list[int], is_uneven: bool) -> bool:
+    """Whether ranks had shares of unequal size, which is rare here: averages by the token weigh them so."""
+    shares[0] += 1
+    shares[1] += int(is_uneven)
+    return is_uneven and 2 * shares[1] <= shares[0]
 
 
 def _is_sketch(block: IterationBlock, metric: str) -> bool:

@@ -82,6 +82,18 @@ def memberships(
             yield start + low, start + high, members_N
 
 
+def uneven(block: IterationBlock, members_N: Ranks) -> Flags:
+    """The rows at which members report unlike numbers of tokens."""
+    tokens, at_N = block.numbers.get("tokens"), columns_of(members_N, block.ranks_R)
+    if tokens is None or at_N is None:
+        return np.zeros(len(block), np.bool_)
+    present_TN, value_TN = tokens.present_TR[:, at_N], tokens.values_TR[:, at_N]
+    least_T = np.where(present_TN, value_TN, np.inf).min(axis=1)
+    most_T = np.where(present_TN, value_TN, -np.inf).max(axis=1)
+    flags_T: Flags = least_T < most_T
+    return flags_T
+
+
 def _is_usable(values_TR: Floats) -> Flags:
     with np.errstate(invalid="ignore"):  # NaN is not usable either
         usable_TR: Flags = np.abs(values_TR) <= MAX_MAGNITUDE

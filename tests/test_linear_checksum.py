@@ -282,3 +282,13 @@ def test_any_cutting_gives_the_same_findings(cuts: list[int], seed: int, is_mesh
     layout = mesh((("dp", R),)) if is_meshed else None
     whole = sketches(masked(in_TR, absent_TR), masked(out_TR, rng.random(in_TR.shape) < 0.01), layout=layout)
     assert canonical(run(LinearChecksum(), cut(whole, cuts))) == canonical(run(LinearChecksum(), [whole]))
+
+
+def test_shares_that_are_uneven_for_once_are_weighed_by_their_tokens_and_no_fault() -> None:
+    in_TR = sent()
+    token_TR = np.full(in_TR.shape, 4096.0)
+    token_TR[T // 2, 1] = 2048.0
+    out_TR = reduced(in_TR)
+    out_TR[T // 2] = (in_TR[T // 2] * token_TR[T // 2]).sum() / token_TR[T // 2].sum()
+    assert found(sketches(in_TR, out_TR, tokens=token_TR)) == []
+    assert found(sketches(in_TR, out_TR)) != []
