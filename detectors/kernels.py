@@ -29,6 +29,17 @@ COMPILE_AFTER_POINTS = 40_000
 Array = NDArray[Any]
 
 
+class _Choice:
+    """Whether folds are compiled at their first use: right for a process that lives for days."""
+
+    is_eager = False
+
+
+def compile_at_first_use() -> None:
+    """From now on no fold runs as plain Python: for a service, which folds more than any file holds."""
+    _Choice.is_eager = True
+
+
 class Fold:
     """One fold and the choice of how to run it.
 
@@ -75,7 +86,7 @@ class Fold:
         state[0][0] = 0
         points = len(inputs[0])
         self._folded_points += points
-        if self._folded_points > self.compile_after_points:
+        if self._folded_points > self.compile_after_points or _Choice.is_eager:
             self._run_compiled(inputs, state, on_stop)
         else:
             self._run_plain(inputs, state, on_stop)

@@ -177,17 +177,15 @@ class FileStage:
         for run, path in zip(runs, paths, strict=True):
             self._files[run] = path.open("wb")
         self._child = _Child(["replay", "--follow", "--json", *map(str, paths)], folder)
-        self._is_finished = False
+        self._is_all_sent = self._is_finished = False
 
     def send(self, run: str, lines: Sequence[bytes]) -> None:
         self._files[run].write(b"".join(line + b"\n" for line in lines))
         self._files[run].flush()
 
     def finish(self) -> None:
-        """End the follower, which then judges what is there as the end."""
-        if not self._is_finished:
-            self._is_finished = True
-            self._child.terminate()
+        """Let the follower end once it has told of each run: before, it may not even have started."""
+        self._is_all_sent = True
 
     def verdicts(self) -> Mapping[str, Mapping[str, Any]]:
         for line in self._child.lines():
@@ -196,6 +194,9 @@ class FileStage:
             if verdict["label"] != before["label"] and verdict["label"] != "undetermined":
                 self._news.append(headline(verdict))
             self._verdicts[verdict["run"]] = verdict
+        if self._is_all_sent and not self._is_finished and len(self._verdicts) == len(self._files):
+            self._is_finished = True
+            self._child.terminate()  # it then judges what is there as the end
         if not self._is_finished:
             self._child.check()
         return dict(self._verdicts)

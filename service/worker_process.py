@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from detectors.kernels import compile_at_first_use
 from ingest.decode import Decoder, RawMessage
 from ingest.spool import Spool
 from ingest.spool_source import PART, SpoolSource
@@ -136,6 +137,7 @@ def warm_up() -> None:
     """Load what judging needs (compiled kernels, libraries) before anything waits for it: seconds, once."""
     import ruptures  # noqa: F401  # an alarm would be the first to ask for it
 
+    compile_at_first_use()
     log_bytes = gzip.decompress((files("service") / "demo_logs" / "healthy.jsonl.gz").read_bytes())
     lines = log_bytes.split(b"\n", _WARM_LINES)[:_WARM_LINES]
     pipeline, decoder = Pipeline(), Decoder()

@@ -60,12 +60,13 @@ def new_topic(broker: LocalKafka, topic_numbers: Iterator[int]) -> NewTopic:
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPostgres]:
+def postgres() -> Iterator[LocalPostgres]:
     """A running PostgreSQL; each test takes a database of its own, see `new_database`."""
-    server = LocalPostgres(tmp_path_factory.mktemp("postgres"))
+    server = LocalPostgres()
     try:
         server.start()
     except PostgresUnavailable as error:
+        server.stop()
         pytest.skip(f"no PostgreSQL: {error}")
     yield server
     server.stop()

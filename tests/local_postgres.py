@@ -7,6 +7,7 @@ import pwd
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -16,11 +17,15 @@ class PostgresUnavailable(Exception):
 
 
 class LocalPostgres:
-    """One server on a loopback port, its data in ``folder``; for root it runs as `postgres` or `nobody`."""
+    """One server on a loopback port; for root it runs as `postgres` or `nobody`.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder / "data"
-        self._log = folder / "log"
+    Its data lie in a temporary folder of their own: pytest's can only be entered by who runs the tests.
+    """
+
+    def __init__(self) -> None:
+        self._place = Path(tempfile.mkdtemp(prefix="firstfault-postgres-"))
+        self._folder = self._place / "data"
+        self._log = self._place / "log"
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
 
@@ -38,10 +43,8 @@ class LocalPostgres:
         self._folder.mkdir()
         self._log.touch()
         if user is not None:
-            for path in (self._folder, self._log):
+            for path in (self._place, self._folder, self._log):
                 os.chown(path, pwd.getpwnam(user).pw_uid, -1)
-            for path in self._folder.parents:
-                path.chmod(path.stat().st_mode | 0o011) if _is_ours(path) else None
         made = subprocess.run(
             [programs / "initdb", "-D", self._folder, "-U", "tester", "--auth=trust", "-E", "UTF8", "-N"],
             user=user,
@@ -76,6 +79,7 @@ class LocalPostgres:
                 self._process.kill()
                 self._process.wait()
             self._process = None
+        shutil.rmtree(self._place, ignore_errors=True)
 
     def _wait(self) -> None:
         import psycopg
@@ -113,10 +117,6 @@ def _account() -> str | None:
         if name in names:
             return name
     raise PostgresUnavailable("it does not run as root, and there is no account postgres or nobody")
-
-
-def _is_ours(path: Path) -> bool:
-    return path.stat().st_uid == os.geteuid() and len(path.parts) > 2
 
 
 def _free_port() -> int:

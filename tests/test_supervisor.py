@@ -75,7 +75,7 @@ def test_a_child_that_lives_long_enough_is_no_crash_loop_whatever_came_before(tm
     program = f"import pathlib, time; p = pathlib.Path({str(mark)!r})\n"
     program += "n = len(p.read_bytes()) if p.exists() else 0\n"
     program += "if n < 3: p.write_bytes(b'x' * (n + 1)); raise SystemExit(1)\ntime.sleep(600)"
-    config = ServeConfig(restart_after_s=0.01, restart_max_s=0.01, crash_loop_after=3, steady_after_s=0.5)
+    config = ServeConfig(restart_after_s=0.01, restart_max_s=0.01, crash_loop_after=3, steady_after_s=3.0)
     supervisor = Supervisor(python(program), config)
     supervisor.start()
     wait_until(lambda: supervisor.state().is_crash_looping)
