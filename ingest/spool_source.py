@@ -97,11 +97,11 @@ class SpoolSource:
         """Let go of nothing: the spool belongs to who opened it."""
 
     def _take_over(self) -> None:
-        positions = self._claim(frozenset([PART])) or {}
         try:
-            usage = self._spool.usage()
+            usage = self._spool.usage()  # before the claim, which says only once where to go on
         except SpoolFull as error:
             raise SourceUnavailable(str(error)) from error
+        positions = self._claim(frozenset([PART])) or {}
         self._rejected = _missing(positions.get(PART), usage)
         self._next = usage.first_seq if self._rejected else positions.get(PART, usage.first_seq)
         self._is_claimed = True

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -222,6 +223,22 @@ def test_a_poll_of_a_locked_file_asks_to_be_tried_again(tmp_path: Path) -> None:
     holder.execute("ROLLBACK")
     holder.close()
     assert read_all(source) == [0]
+    spool.close()
+
+
+def test_a_claim_after_a_locked_file_goes_on_where_it_says(tmp_path: Path) -> None:
+    """A store says once where to go on: asked again by who still holds the part it says None."""
+    spool = a_spool(tmp_path, 0, 1, busy_timeout_s=0.05)
+    answers: list[Mapping[str, int] | None] = [None, {PART: 2}]
+    source = SpoolSource(spool, Decoder(), lambda _: answers.pop())
+    holder = sqlite3.connect(tmp_path / SPOOL, isolation_level=None)
+    spool._db.execute("PRAGMA journal_mode = DELETE")
+    holder.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(SourceUnavailable, match="locked"):
+        source.poll(0.0)
+    holder.execute("ROLLBACK")
+    holder.close()
+    assert read_all(source) == [1]
     spool.close()
 
 
