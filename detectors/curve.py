@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from firstfault.telemetry import EventKind
-from ingest.blocks import Flags, Floats, Ints, IterationBlock, NumberBlock
+from ingest.blocks import Flags, Floats, Ints, IterationBlock
 
 LOSSES = ("loss", "global_loss")
 GRAD_NORMS = ("grad_norm", "local_grad_norm")
@@ -176,9 +176,3 @@ class Marks:
         """Continue from what `snapshot` gave."""
         self._last = {str(name): float(value) for name, value in state["last"].items()}
         self._held = {str(name): int(held) for name, held in state["held"].items()}
-
-
-def as_numbers(values_T: Floats) -> NumberBlock:
-    """A metric of one rank as a block column, every value present."""
-    column_TR = np.ascontiguousarray(values_T, np.float64).reshape(-1, 1)
-    return NumberBlock(column_TR, np.ones(column_TR.shape, np.bool_))

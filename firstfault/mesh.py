@@ -71,11 +71,6 @@ class Layout:
             hosts=dict(plain["hosts"]),
         )
 
-    @property
-    def is_data_parallel_only(self) -> bool:
-        """Whether every rank holds the whole model: each axis but dp has size 1, nothing is sharded."""
-        return self.sharding == "none" and all(self.size(axis) == 1 for axis in self.axes if axis != "dp")
-
 
 def layout_from_event(event: Event) -> Layout | None:
     """The layout that a ``run_start`` or ``membership`` event describes, None if it names no mesh.

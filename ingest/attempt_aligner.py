@@ -79,11 +79,6 @@ class AttemptAligner:
                 others.append((before, event))
         return others
 
-    @property
-    def has_pending(self) -> bool:
-        """Whether anything waits to settle."""
-        return bool(len(self.window) or self.events.waiting)
-
     def pending(self) -> list[IterationBlock]:
         """What would settle if the input ended now; nothing changes."""
         return self._with_heartbeats(list(self._blocks(len(self.window), self.events.ordered())))

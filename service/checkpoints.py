@@ -23,6 +23,7 @@ from sqlalchemy import Connection, delete, select, update
 
 from . import tables
 from .errors import OwnershipLost
+from .rejects import FURTHER_REASONS
 from .rows import upsert
 
 _MAX_REASONS = 1000
@@ -213,7 +214,7 @@ def _count(db: Connection, counted: Mapping[str, tuple[int, bytes]]) -> None:
     totals: Counter[str] = Counter()
     examples: dict[str, bytes] = {}
     for reason, (records, example) in counted.items():
-        kept = reason if reason in known or len(known) < _MAX_REASONS else "further reasons"
+        kept = reason if reason in known or len(known) < _MAX_REASONS else FURTHER_REASONS
         known.add(kept)
         totals[kept] += records
         examples.setdefault(kept, example[:_MAX_EXAMPLE_BYTES])

@@ -73,18 +73,6 @@ class HistoryReader:
 
         return look(read)
 
-    def checksum_metrics(self, run_id: str, attempt: int) -> list[str]:
-        """The checksums of which values of ranks are still held, sorted."""
-
-        def read(files: Files) -> list[str]:
-            named = [
-                files.read(one.path, value_names)
-                for one in self._segments(run_id, attempt, VALUES, TAIL_VALUES)
-            ]
-            return sorted({name for one in named if one is not None for name in one.checksums})
-
-        return look(read)
-
     def curve(
         self,
         run_id: str,

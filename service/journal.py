@@ -21,7 +21,7 @@ from .checkpoints import Checkpoint, Tenure
 from .config import WorkerConfig
 from .errors import OwnershipLost, StoreError
 from .pipeline import Pipeline
-from .rejects import reason_of
+from .rejects import FURTHER_REASONS, reason_of
 from .store import Store
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class Journal:
         for one in batch.rejected:
             reason = reason_of(one)
             is_known = reason in self._rejected or len(self._rejected) < _MAX_REASONS
-            self._rejected[reason if is_known else "further reasons"] += 1
+            self._rejected[reason if is_known else FURTHER_REASONS] += 1
         for run in batch.runs:
             self._heard_of[run] = now
 
