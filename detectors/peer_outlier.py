@@ -93,7 +93,7 @@ class PeerOutlier:
     ...     numbers={"local_grad_norm": NumberBlock(norm_TR, np.ones((400, 8), np.bool_))})
     >>> found = PeerOutlier().update(block)[-1]
     >>> (str(found.certainty), found.ranks, found.iteration)
-    ('confirmed', (3,), 250)
+    ('confirmed', (3,), 251)
     """
 
     name: ClassVar[str] = "peer_outlier"
