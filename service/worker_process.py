@@ -134,9 +134,13 @@ def work_on_spool(
 
 @cache
 def warm_up() -> None:
-    """Load what judging needs (compiled kernels, libraries) before anything waits for it: seconds, once."""
+    """Load what judging needs (compiled kernels, libraries) before anything waits for it.
+
+    Half a minute of one core where this release never ran before, a few seconds from then on.
+    """
     import ruptures  # noqa: F401  # an alarm would be the first to ask for it
 
+    log.info("getting ready; the first start of a release compiles for half a minute")
     compile_at_first_use()
     log_bytes = gzip.decompress((files("service") / "demo_logs" / "healthy.jsonl.gz").read_bytes())
     lines = log_bytes.split(b"\n", _WARM_LINES)[:_WARM_LINES]
