@@ -13,7 +13,7 @@ from typing import Any
 from .checkpoints import Claim, RunState, Tenure
 from .outlet import Outlet
 from .pipeline import Pipeline
-from .snapshot import SnapshotError
+from .snapshot import SnapshotError, is_whole
 from .store import Store
 
 log = logging.getLogger(__name__)
@@ -100,9 +100,14 @@ class Reaches:
 
 
 def _fetch(store: Store, tenure: Tenure, run: str) -> bytes | None:
-    """The state of a run that was retired; None where it was never saved."""
+    """The state of a run that was retired; None where it was never saved, or is damaged."""
     state = store.state_of(tenure, run)
-    return None if state is None else state.snapshot
+    if state is None:
+        return None
+    if not is_whole(state.snapshot):
+        log.warning("state of a retired run is damaged; it begins anew", extra={"run": run})
+        return None
+    return state.snapshot
 
 
 def _reach_of(verdict: Mapping[str, Any]) -> tuple[int, int]:

@@ -34,15 +34,21 @@ def to_bytes(state: Mapping[str, Any]) -> bytes:
     return hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest() + body
 
 
+def is_whole(data: bytes) -> bool:
+    """Whether the bytes are those that `to_bytes` gave."""
+    digest, body = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
+    return hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest() == digest
+
+
 def from_bytes(data: bytes) -> Any:
     """The tree that `to_bytes` was given; tuples come back as lists, whole keys as text.
 
     Raises:
         SnapshotError: the digest does not fit.
     """
-    digest, body = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
-    if hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest() != digest:
+    if not is_whole(data):
         raise SnapshotError(f"checkpoint of {len(data)} bytes does not fit its digest: it was damaged")
+    body = data[_DIGEST_BYTES:]
     plain = zstandard.ZstdDecompressor().decompress(body, max_output_size=_MAX_STATE_BYTES)
     begin = 8 + int.from_bytes(plain[:8], "big")
     return _unpack(json.loads(plain[8:begin]), plain, begin)

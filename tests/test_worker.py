@@ -22,6 +22,7 @@ from service.config import WorkerConfig
 from service.errors import StoreBusy, StoreError, StoreFull
 from service.journal import Journal
 from service.pipeline import Pipeline
+from service.resumption import resume
 from service.store import Store
 from service.worker import Worker
 
@@ -352,3 +353,17 @@ def test_a_run_that_was_retired_goes_on_with_its_past(tmp_path: Path, is_of_anot
     work(tmp_path, batches)
     assert stored(tmp_path) == offline(batches)
     assert offsets(tmp_path) == {"topic:0": len(batches)}
+
+
+def test_a_damaged_state_of_a_retired_run_costs_its_past_and_not_the_worker(tmp_path: Path) -> None:
+    batches = batches_of(FAULTY)
+    work(tmp_path, batches[:2])
+    store = Store(tmp_path)
+    with store.database.write() as db:
+        db.execute(tables.run_states.update().values(is_retired=True))
+        broken = tables.run_states.update().values(snapshot=b"damaged")
+        db.execute(broken)
+    pipeline, _ = resume(store, store.claim(NAME, ["topic:0"]), Pipeline)
+    pipeline.feed(batches[2])
+    store.close()
+    assert pipeline.verdict("job").judged_to_iteration is not None
