@@ -30,14 +30,20 @@ Array = NDArray[Any]
 
 
 class _Choice:
-    """Whether folds are compiled at their first use: right for a process that lives for days."""
+    """What a process that lives for days does otherwise than one that judges a file."""
 
     is_eager = False
+    is_held = False
 
 
 def compile_at_first_use() -> None:
     """From now on no fold runs as plain Python: for a service, which folds more than any file holds."""
-    _Choice.is_eager = True
+    _Choice.is_eager, _Choice.is_held = True, False
+
+
+def hold_compiling() -> None:
+    """Until `compile_at_first_use` every fold runs as plain Python: somebody else fills the cache."""
+    _Choice.is_eager, _Choice.is_held = False, True
 
 
 class Fold:
@@ -86,7 +92,8 @@ class Fold:
         state[0][0] = 0
         points = len(inputs[0])
         self._folded_points += points
-        if self._folded_points > self.compile_after_points or _Choice.is_eager:
+        is_large = self._folded_points > self.compile_after_points
+        if _Choice.is_eager or (is_large and not _Choice.is_held):
             self._run_compiled(inputs, state, on_stop)
         else:
             self._run_plain(inputs, state, on_stop)

@@ -46,6 +46,9 @@ MASK = "********"
 class WorkerConfig:
     """How often the worker speaks and saves; no verdict depends on any of it."""
 
+    compiles_beforehand: bool = True
+    """Have the detectors' loops compiled by a child process at the start, half a minute of a core where a
+    release never ran before; without it the worker stops for that once it has folded much."""
     poll_timeout_s: float = 0.5
     """Longest wait for the next records: also how late a stop is noticed at worst."""
     judge_every_s: float = 0.5

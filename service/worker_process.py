@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from detectors.kernels import compile_at_first_use
-from ingest.decode import Decoder, RawMessage
+from ingest.decode import Decoder
 from ingest.spool import Spool
 from ingest.spool_source import PART, SpoolSource
 
@@ -22,12 +18,11 @@ from .folder_lock import FolderLock
 from .history_writer import HistoryWriter
 from .pipeline import Pipeline
 from .store import Store
+from .warm_up import Compiler, load
 from .worker import Worker
 
 log = logging.getLogger(__name__)
 
-_WARM_LINES = 1600
-"""Records of the packaged log to warm up with: 200 iterations of 8 ranks pass every detector's warm-up."""
 HISTORY = "history"
 """Folder of telemetry history inside the data folder."""
 
@@ -132,30 +127,13 @@ def work_on_spool(
     log.info("worker stopped")
 
 
-@cache
-def warm_up() -> None:
-    """Load what judging needs (compiled kernels, libraries) before anything waits for it.
-
-    Half a minute of one core where this release never ran before, a few seconds from then on.
-    """
-    import ruptures  # noqa: F401  # an alarm would be the first to ask for it
-
-    log.info("getting ready; the first start of a release compiles for half a minute")
-    compile_at_first_use()
-    log_bytes = gzip.decompress((files("service") / "demo_logs" / "healthy.jsonl.gz").read_bytes())
-    lines = log_bytes.split(b"\n", _WARM_LINES)[:_WARM_LINES]
-    pipeline, decoder = Pipeline(), Decoder()
-    for at in range(0, len(lines), _WARM_LINES // 2):
-        part = [RawMessage("", 0, line) for line in lines[at : at + _WARM_LINES // 2]]
-        pipeline.feed(decoder.decode(part))
-    pipeline.verdicts()
-
-
 def _kept(
     settings: Settings, data_dir: Path, stack: ExitStack
 ) -> tuple[Store, HistoryWriter, Callable[[], Pipeline]]:
     """What a worker keeps on the disk, and how it makes a pipeline that writes history."""
-    warm_up()
+    load()
+    if settings.worker.compiles_beforehand:
+        stack.callback(Compiler().close)
     store = Store(data_dir, settings.store)
     stack.callback(store.close)
     store.prune_health()

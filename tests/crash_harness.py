@@ -34,11 +34,13 @@ from service.database import Database
 from service.errors import StoreBusy, StoreError
 from service.pipeline import Pipeline
 from service.store import Store, StoreConfig
-from service.worker_process import warm_up, work_on_kafka, work_on_spool
+from service.warm_up import load
+from service.worker_process import work_on_kafka, work_on_spool
 
 from .service_builders import log_lines
 
 EAGER = WorkerConfig(
+    compiles_beforehand=False,
     poll_timeout_s=0.02,
     judge_every_s=0.02,
     settle_after_s=0.3,
@@ -333,4 +335,4 @@ def _live(setup: Setup, crash: str, can_be_stopped: Event) -> None:
 
 
 if _is_forkserver():
-    warm_up()  # what the server has loaded its children need not load
+    load()  # what the server has loaded its children need not load

@@ -61,12 +61,7 @@ class Workers:
     def reasons(self) -> list[Reason]:
         """All that is amiss."""
         if not self.ages_s:
-            return [
-                Reason(
-                    "no-worker",
-                    "no worker has run on this store yet: a first start takes half a minute",
-                )
-            ]
+            return [Reason("no-worker", "no worker has run on this store yet: a start takes some seconds")]
         if not self.living:
             last = timestamp(max(self._spoken_at.values()))
             return [Reason("worker-dead", f"no worker has said anything since {last}")]

@@ -1,0 +1,46 @@
+"""Loops are compiled by a child process, which ends with the worker and leaves the cache behind."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from detectors import kernels
+from service.warm_up import Compiler, load
+
+from .crash_harness import wait_until
+
+
+@pytest.fixture(autouse=True)
+def choice() -> Iterator[None]:
+    """What the process has chosen is as before afterwards."""
+    before = kernels._Choice.is_eager, kernels._Choice.is_held
+    yield
+    kernels._Choice.is_eager, kernels._Choice.is_held = before
+
+
+def test_until_the_child_is_done_nothing_is_compiled_here_and_then_at_once() -> None:
+    compiler = Compiler()
+    assert (kernels._Choice.is_eager, kernels._Choice.is_held) == (False, True)
+    wait_until(lambda: kernels._Choice.is_eager, timeout_s=240.0)
+    assert not kernels._Choice.is_held
+    compiler.close()
+
+
+def test_a_child_that_is_ended_leaves_the_worker_to_compile_by_itself(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    compiler = Compiler()
+    with caplog.at_level(logging.WARNING):
+        compiler.close()
+        wait_until(lambda: kernels._Choice.is_eager)
+    assert compiler._child.returncode != 0
+
+
+def test_loading_judges_the_packaged_log_once() -> None:
+    load()
+    before = load.cache_info().hits
+    load()
+    assert load.cache_info().hits == before + 1
