@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from detectors.kernels import compile_at_first_use
 from ingest.blocks import RecordBatch
 from ingest.decode import Decoder
 from ingest.kafka_config import KafkaSourceConfig
@@ -35,6 +36,7 @@ from service.kafka_jars import BrokerUnavailable
 from service.local_kafka import LocalKafka
 from service.pipeline import Pipeline
 from service.store import Store
+from service.warm_up import load
 from service.worker import Worker
 
 FORMS: Mapping[str, tuple[int, int]] = {
@@ -84,7 +86,9 @@ def main() -> int:
 
 
 def warm_up(address: str, folder: Path) -> None:
-    """Load the libraries and compiled loops that the first records of a process wait for."""
+    """Load the libraries and compile the loops, as a worker has them some seconds after its start."""
+    compile_at_first_use()
+    load()
     for form in FORMS:
         topic = f"warm-{form}"
         fill(address, topic, messages(form, 8, 20_480))
