@@ -48,6 +48,7 @@ def curve_of(block: IterationBlock, metric: str) -> Curve | None:
     """The curve of ``metric`` in ``block``; None where the block does not hold it.
 
     >>> import numpy as np
+    >>> from ingest.blocks import NumberBlock
     >>> loss = NumberBlock(np.array([[3.0, np.nan, 5.0]]), np.array([[True, True, True]]))
     >>> block = IterationBlock(
     ...     run="r", attempt=0, iteration_T=np.array([7]), microbatch_T=np.array([0], np.int32),

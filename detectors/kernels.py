@@ -126,17 +126,24 @@ class Fold:
 def _compile(function: Callable[..., int], parts: Sequence[Callable[..., Any]]) -> Callable[..., int]:
     """``function`` compiled, with its parts compiled too; the module itself keeps the plain ones."""
     prepare_cache()
-    import numba
-
     names: dict[str, Any] = {}
     for part in (*parts, function):
         names.update(part.__globals__)
     for part in (*parts, function):
         plain = types.FunctionType(part.__code__, names, part.__name__)
         plain.__module__ = part.__module__
-        names[part.__name__] = numba.njit(cache=True, fastmath=False)(plain)
+        names[part.__name__] = _jit(plain)
     compiled: Callable[..., int] = names[function.__name__]
     return compiled
+
+
+def _jit(plain: Callable[..., Any]) -> Any:
+    import numba
+
+    try:
+        return numba.njit(cache=True, fastmath=False)(plain)
+    except RuntimeError:  # typed at a prompt: numba keeps nothing of what is in no file
+        return numba.njit(fastmath=False)(plain)
 
 
 def _source_digest() -> str:
