@@ -280,16 +280,12 @@ class Joint:
         contract = self._contract(block)
         column_R = self._distance.meet(block.ranks_R, self._classes(block))
         counts_T = self._distance.counts(numbers, column_R)
-        iterations = self.config.iterations_per_alarm
         findings: list[Finding] = []
         self._distance.fold(
             block,
             numbers,
             column_R,
-            gates=(
-                gates_of(counts_T, on_tests.FAST, iterations),
-                gates_of(counts_T, on_tests.SLOW, iterations),
-            ),
+            gates=gates_of(counts_T, self.config.iterations_per_alarm),
             marked_T=marked_T,
             on_report=lambda report: findings.extend(self._of_rank(contract, block.attempt, report)),
         )

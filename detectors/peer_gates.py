@@ -14,6 +14,8 @@ import numpy as np
 
 from ingest.blocks import Floats, Ints
 
+from . import peer_tests as on_tests
+
 OVERSHOOT = 1.166
 """By how much a sum of normal scores passes its gate on average, on both ends together."""
 SUMS = 4
@@ -48,8 +50,12 @@ def gate_for(streams: int, reference: float, iterations: float) -> float:
     return high
 
 
-def gates_of(streams_T: Ints, reference: float, iterations: float) -> Floats:
-    """The gate at each row, given how many streams there are by then."""
+def gates_of(streams_T: Ints, iterations: float) -> tuple[Floats, Floats]:
+    """The gates of the fast and the slow test at each row, given how many streams there are by then."""
+    return _gates(streams_T, on_tests.FAST, iterations), _gates(streams_T, on_tests.SLOW, iterations)
+
+
+def _gates(streams_T: Ints, reference: float, iterations: float) -> Floats:
     if len(streams_T) and streams_T[0] == streams_T[-1]:  # they only grow
         return np.full(len(streams_T), gate_for(max(int(streams_T[0]), 1), reference, iterations))
     counts, at_T = np.unique(streams_T, return_inverse=True)

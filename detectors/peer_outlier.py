@@ -217,11 +217,7 @@ class PeerOutlier:
                 np.add.at(new_T, rows, 1)
         streams_T = self._streams + np.cumsum(new_T)
         self._streams = int(streams_T[-1])
-        iterations = self.config.iterations_per_alarm
-        return (
-            gates_of(streams_T, on_tests.FAST, iterations),
-            gates_of(streams_T, on_tests.SLOW, iterations),
-        )
+        return gates_of(streams_T, self.config.iterations_per_alarm)
 
     def _finding(self, contract: MetricContract, attempt: int, report: Report) -> Finding:
         metric, held = self._metrics[contract.name], self._episodes.setdefault(contract.name, {})

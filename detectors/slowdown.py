@@ -120,15 +120,11 @@ class Slowdown:
         # Whatever the mesh: a step ends for all ranks together, so that all are peers.
         column_R = self._ranks.meet(block.ranks_R, np.zeros(len(block.ranks_R), np.int64))
         counts_T = self._ranks.counts(numbers, column_R)
-        iterations = self.config.iterations_per_alarm
         self._ranks.fold(
             block,
             numbers,
             column_R,
-            gates=(
-                gates_of(counts_T, on_tests.FAST, iterations),
-                gates_of(counts_T, on_tests.SLOW, iterations),
-            ),
+            gates=gates_of(counts_T, self.config.iterations_per_alarm),
             marked_T=marked_T,
             on_report=lambda report: findings.extend(self._of_rank(contract, block.attempt, report)),
         )

@@ -25,6 +25,12 @@ class Exit(IntEnum):
     TERMINATED = 143
 
 
+def tell(sentence: str) -> None:
+    """One line of data on standard output, at once: whoever reads it may wait for it."""
+    sys.stdout.write(sentence + "\n")
+    sys.stdout.flush()
+
+
 def say(text: str) -> None:
     """One line of talk on standard error."""
     sys.stderr.write(f"firstfault: {text}\n")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .config import Settings, load_settings, names_kafka
+from .edge import tell
 from .errors import AlreadyRunning, ConfigError, ServiceError
 from .folder_lock import FolderLock
 from .logs import log_to
@@ -82,7 +83,7 @@ def run_serve(request: ServeRequest) -> int:
             signal.signal(number, lambda *_: None)
         supervisor.start()
         stack.callback(supervisor.stop)
-        _say(_told(request, settings, listener))
+        tell(_told(request, settings, listener))
         server.run(sockets=[listener])
         if not server.started:
             raise ServiceError("the server did not start; the log says why")
@@ -211,8 +212,3 @@ def _told(request: ServeRequest, settings: Settings, listener: socket.socket) ->
 
 def _joined(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
-
-
-def _say(sentence: str) -> None:
-    sys.stdout.write(sentence + "\n")
-    sys.stdout.flush()

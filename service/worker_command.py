@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .config import Settings, load_settings
+from .edge import tell
 from .errors import ConfigError
 from .logs import log_to
 from .supervised import end_with_parent
@@ -58,10 +59,5 @@ def run_worker(request: WorkerRequest) -> int:
     if request.ends_with_stdin:
         end_with_parent(stop)
     work = work_on_spool if request.is_spooling else work_on_kafka
-    work(settings, request.data, stop, _say)
+    work(settings, request.data, stop, tell)
     return 0
-
-
-def _say(sentence: str) -> None:
-    sys.stdout.write(sentence + "\n")
-    sys.stdout.flush()
