@@ -1,0 +1,175 @@
+"""What a verdict on a faulty run ought to say, by tier of telemetry: label, onset, ranks, cause.
+
+From the golden twin (the same seed without the fault), and only from what a detector can see without it:
+relations among ranks, the shape of the curves, non-finite values. The first observable effect decides the
+label: non-finite out of a clean curve is `nan`, growth is `gradient_explosion` also where it ends in NaN,
+anything subtle before a loud event is `silent_drift`, and what does not show is `healthy`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .accepted import accepted_causes, phase_of_fault, stage_of_fault
+from .curves import CurveEvent, Shape, curve_events
+from .effects import first_effects
+from .nonfinite_truth import nonfinite_event
+from .oracle import suspects
+from .outcomes import Damage, damage_of
+from .recording import Recording, align
+from .relations import Broken, broken_relations
+from .spec import Fault
+from .tiers import Tier, cut
+
+HEALTHY, NAN, EXPLOSION, DRIFT = "healthy", "nan", "gradient_explosion", "silent_drift"
+SAME_ONSET_POINTS = 5
+"""A rank that parts from its peers so few points before the whole curve grows is that growth, seen earlier:
+in the mean over all ranks it is diluted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierTruth:
+    """What telemetry of one tier can show of the fault."""
+
+    label: str
+    is_observable: bool
+    """Whether anything of the tier shows it at all; a spike that passes does, and the label stays healthy."""
+    onset: int | None
+    """First iteration at which what decides the label shows; None of a healthy label."""
+    last_clean: int | None = None
+    """Last iteration before it at which the same was seen clean; None where there was none."""
+    ranks: tuple[int, ...] = ()
+    """The smallest set of suspects: one rank or a tie set; empty where it is all ranks or none is named."""
+    metrics: tuple[str, ...] = ()
+    """The metrics or relations that show it at the onset."""
+    is_exact: bool = False
+    """Whether the onset shows bit by bit, or as a non-finite value; else it stands out of noise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """All that is known of a faulty run."""
+
+    fault: Fault
+    phase: str
+    stage: str
+    causes: tuple[str, ...]
+    """Kinds of cause that a verdict may name, the truest first."""
+    damage: Damage
+    first_effect: Mapping[str, int]
+    """Per metric, the first iteration at which it differs from the twin; most of it no detector can see."""
+    tiers: Mapping[Tier, TierTruth] = field(default_factory=dict)
+
+    @property
+    def injected_at(self) -> int:
+        """Iteration at which the fault began to act."""
+        return self.fault.iteration
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The faulty rank, or none for a fault of all ranks."""
+        return () if self.fault.rank is None else (self.fault.rank,)
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """One thing that shows: where, and what it would be called by itself."""
+
+    label: str
+    position: int
+    truth: TierTruth
+
+
+def judge_truth(faulty: Recording, twin: Recording, fault: Fault) -> Truth:
+    """The truth of ``faulty``, given the same run without its ``fault``."""
+    faulty, twin = align(faulty, twin)
+    return Truth(
+        fault=fault,
+        phase=phase_of_fault(fault),
+        stage=stage_of_fault(fault),
+        causes=accepted_causes(fault),
+        damage=damage_of(faulty, twin, fault.iteration),
+        first_effect=first_effects(faulty, twin),
+        tiers={tier: tier_truth(cut(faulty, tier), cut(twin, tier)) for tier in Tier},
+    )
+
+
+def tier_truth(faulty: Recording, twin: Recording) -> TierTruth:
+    """What two recordings of the same telemetry show: the first event, and what it is called."""
+    curves = curve_events(faulty, twin)
+    events = [
+        *_relations(twin, broken_relations(faulty, twin), curves),
+        *_of_curves(twin, curves),
+        *_nonfinite(faulty, twin, curves),
+    ]
+    if not events:
+        is_spike = any(one.shape is Shape.SPIKE for one in curves)
+        return TierTruth(label=HEALTHY, is_observable=is_spike, onset=None)
+    # at one position the loudest names it: a checksum that differs as a NaN comes is its consequence
+    order = (NAN, EXPLOSION, DRIFT)
+    return min(events, key=lambda one: (one.position, order.index(one.label))).truth
+
+
+def _relations(twin: Recording, broken: list[Broken], curves: list[CurveEvent]) -> list[_Event]:
+    """Broken relations; one of noisy values just before the whole curve grows is part of that growth."""
+    grown = [one.position for one in curves if one.shape in (Shape.GROWTH, Shape.SHARP)]
+    found = []
+    for one in broken:
+        near = [at for at in grown if one.position <= at <= one.position + SAME_ONSET_POINTS]
+        label = EXPLOSION if near and not one.is_exact else DRIFT
+        alike = [other for other in broken if other.position == one.position]
+        truth = TierTruth(
+            label=label,
+            is_observable=True,
+            onset=one.iteration,
+            last_clean=one.last_clean,
+            ranks=_common(one, alike, twin),
+            metrics=tuple(sorted({other.metric for other in alike})),
+            is_exact=one.is_exact,
+        )
+        found.append(_Event(label, one.position, truth))
+    return found
+
+
+def _common(one: Broken, alike: list[Broken], twin: Recording) -> tuple[int, ...]:
+    """The ranks that all relations broken at one position point at; empty where that is everybody."""
+    ranks = set(one.ranks)
+    for other in alike:
+        ranks = ranks & set(other.ranks) or ranks
+    return () if len(ranks) == len(twin.ranks_R) > 2 else tuple(sorted(ranks))
+
+
+def _of_curves(twin: Recording, curves: list[CurveEvent]) -> list[_Event]:
+    names = {Shape.GROWTH: EXPLOSION, Shape.SHARP: EXPLOSION, Shape.SHIFT: DRIFT}
+    ends_in_nan = [one.position for one in curves if one.shape is Shape.NONFINITE]
+    found = []
+    for one in curves:
+        if one.shape not in names or (one.shape is Shape.SHARP and ends_in_nan):
+            continue  # a jump of one or two points that ends in NaN is a NaN
+        found.append(_Event(names[one.shape], one.position, _plain(twin, names[one.shape], one)))
+    return found
+
+
+def _plain(twin: Recording, label: str, one: CurveEvent) -> TierTruth:
+    before = int(twin.iterations_T[one.position - 1]) if one.position else None
+    onset = int(twin.iterations_T[one.position])
+    return TierTruth(
+        label=label, is_observable=True, onset=onset, last_clean=before, metrics=(one.metric,), is_exact=False
+    )
+
+
+def _nonfinite(faulty: Recording, twin: Recording, curves: list[CurveEvent]) -> list[_Event]:
+    at = nonfinite_event(faulty, twin)
+    if at is None or any(one.shape is Shape.GROWTH and one.position < at for one in curves):
+        return []
+    ranks = suspects(faulty, at) if twin.ranks_R[0] >= 0 else ()
+    truth = TierTruth(
+        label=NAN,
+        is_observable=True,
+        onset=int(twin.iterations_T[at]),
+        last_clean=int(twin.iterations_T[at - 1]) if at else None,
+        ranks=() if len(ranks) == len(twin.ranks_R) else ranks,
+        is_exact=True,
+    )
+    return [_Event(NAN, at, truth)]

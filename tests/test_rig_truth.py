@@ -1,0 +1,217 @@
+"""The truth of faulty runs, from made-up columns whose truth is known by construction."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from firstfault.drill.rig.accepted import accepted_causes, phase_of_fault, stage_of_fault
+from firstfault.drill.rig.effects import first_effects
+from firstfault.drill.rig.oracle import suspects
+from firstfault.drill.rig.outcomes import Outcome, damage_of
+from firstfault.drill.rig.recording import Recording, align, record_run
+from firstfault.drill.rig.relations import broken_relations
+from firstfault.drill.rig.spec import Fault, Kind, Site
+from firstfault.drill.rig.tiers import Tier, cut
+from firstfault.drill.rig.truth import judge_truth
+from firstfault.mesh import Layout
+from firstfault.telemetry import Checksum, Event, EventKind, Record
+
+from .truth_builders import FAULT, NOISE, healthy, with_checksum, with_metric, with_number
+
+
+def labels(faulty: Recording, twin: Recording) -> dict[str, str]:
+    return {tier.value: truth.label for tier, truth in judge_truth(faulty, twin, FAULT).tiers.items()}
+
+
+def test_records_become_columns_that_tell_nan_from_not_reported() -> None:
+    said: list[Record | Event] = [
+        Event(kind=EventKind.RUN_START, run="a", rank=0, iteration=0, fields={"mesh": [["dp", 2]]}),
+        Record(run="a", rank=1, iteration=0, metrics={"loss": float("nan"), "param_checksum": Checksum(9)}),
+        Record(run="a", rank=0, iteration=0, metrics={"param_checksum": Checksum(1 << 100)}),
+        Record(run="a", rank=0, iteration=1, attempt=1, metrics={"loss": 2.0}),
+        Record(run="a", rank=0, iteration=1, metrics={"loss": 3.0}),
+    ]
+    run = record_run(said)
+    assert run.present["loss"].tolist() == [[False, True], [True, False], [True, False]]
+    assert np.isnan(run.numbers["loss"][0, 1])
+    assert run.numbers["loss"][1:, 0].tolist() == [3.0, 2.0]
+    assert run.checksums["param_checksum"][0].tolist() == [1 << 36, 9]
+    assert run.layout is not None
+    assert run.layout.axes == ("dp",)
+
+
+def test_a_run_is_compared_where_both_have_it() -> None:
+    twin = healthy(iterations=50)
+    short = align(healthy(iterations=30, seed=9), twin)
+    assert [len(one) for one in short] == [30, 30]
+
+
+def test_a_run_equal_to_its_twin_shows_nothing() -> None:
+    truth = judge_truth(healthy(), healthy(), FAULT)
+    assert truth.first_effect == {}
+    assert truth.damage.outcome is Outcome.NO_EFFECT
+    assert {one.label for one in truth.tiers.values()} == {"healthy"}
+    assert not any(one.is_observable for one in truth.tiers.values())
+
+
+def test_a_checksum_that_differs_from_the_twin_but_not_from_its_peers_is_not_observable() -> None:
+    twin = healthy()
+    faulty = with_checksum(twin, "param_checksum", slice(200, None))
+    truth = judge_truth(faulty, twin, FAULT)
+    assert truth.first_effect == {"param_checksum": 200}
+    assert not truth.tiers[Tier.CANARY].is_observable
+
+
+def test_an_odd_replica_is_a_drift_from_the_tier_of_checksums_on_and_is_named() -> None:
+    twin = healthy()
+    faulty = with_checksum(twin, "param_checksum", (slice(200, None), 3))
+    truth = judge_truth(faulty, twin, FAULT).tiers
+    assert [truth[tier].label for tier in Tier] == ["healthy", "healthy", "silent_drift", "silent_drift"]
+    assert (truth[Tier.CHECKSUMS].ranks, truth[Tier.CHECKSUMS].onset) == ((3,), 200)
+    assert truth[Tier.CHECKSUMS].last_clean == 199
+
+
+def test_of_two_replicas_that_differ_either_may_be_the_faulty_one() -> None:
+    twin = healthy(ranks=2)
+    (broken,) = broken_relations(with_checksum(twin, "param_checksum", (slice(200, None), 1)), twin)
+    assert broken.ranks == (0, 1)
+
+
+def test_the_onset_of_a_checksum_checked_now_and_then_is_an_interval() -> None:
+    twin = healthy()
+    twin.present["param_checksum"][np.arange(400) % 10 != 0] = False
+    faulty = with_checksum(twin, "param_checksum", (slice(203, None), 3))
+    truth = judge_truth(faulty, twin, FAULT).tiers[Tier.CHECKSUMS]
+    assert (truth.last_clean, truth.onset) == (200, 210)
+
+
+def test_a_rank_that_disagrees_with_its_own_repetition_is_named() -> None:
+    twin = healthy()
+    faulty = with_checksum(twin, "repeat_checksum/canary", (250, 5))
+    truth = judge_truth(faulty, twin, FAULT).tiers[Tier.CANARY]
+    assert (truth.label, truth.ranks, truth.onset) == ("silent_drift", (5,), 250)
+
+
+def test_one_rank_nine_sigma_off_its_peers_once_is_observable_with_ranks_alone() -> None:
+    twin = healthy()
+    faulty = with_number(twin, "loss", 10 * NOISE, (260, 2))
+    truth = judge_truth(faulty, twin, FAULT).tiers
+    assert [truth[tier].label for tier in Tier] == ["healthy", *["silent_drift"] * 3]
+    assert (truth[Tier.RANKS].ranks, truth[Tier.RANKS].onset) == ((2,), 260)
+
+
+def test_a_lasting_shift_of_one_rank_is_observable_and_a_small_one_is_not() -> None:
+    twin = healthy()
+    shifted = with_number(twin, "loss", 1.5 * NOISE, (slice(220, None), 6))
+    small = with_number(twin, "loss", 0.5 * NOISE, (slice(220, None), 6))
+    assert judge_truth(shifted, twin, FAULT).tiers[Tier.RANKS].ranks == (6,)
+    assert labels(small, twin)["ranks"] == "healthy"
+
+
+def test_a_level_that_rises_on_all_ranks_is_a_drift_in_one_curve_already() -> None:
+    twin = healthy()
+    faulty = with_number(twin, "loss", 3 * NOISE, slice(240, None))
+    truth = judge_truth(faulty, twin, FAULT)
+    assert truth.tiers[Tier.CURVE].label == "silent_drift"
+    assert truth.tiers[Tier.CURVE].onset == 240
+    assert truth.damage.outcome is Outcome.SLOW_DEGRADE
+    assert truth.damage.mattered_at == 240
+
+
+def test_a_level_that_falls_is_no_fault_to_see() -> None:
+    twin = healthy()
+    assert labels(with_number(twin, "loss", -3 * NOISE, slice(240, None)), twin)["curve"] == "healthy"
+
+
+def test_growth_is_an_explosion_also_where_it_ends_in_nan() -> None:
+    twin = healthy()
+    growth = 0.5 * np.exp(np.arange(8))[:, None]
+    grown = with_number(twin, "loss", growth, slice(200, 208))
+    faulty = with_number(grown, "loss", np.nan, slice(208, None))
+    truth = judge_truth(faulty, twin, FAULT)
+    assert {one.label for one in truth.tiers.values()} == {"gradient_explosion"}
+    assert truth.tiers[Tier.CURVE].onset == 200
+    assert truth.damage.outcome is Outcome.NONFINITE_LATER
+
+
+def test_nan_out_of_a_clean_curve_is_nan_and_names_who_was_first() -> None:
+    twin = healthy()
+    faulty = with_number(twin, "nonfinite_act", 1.0, (201, 4))
+    for metric, ranks in (
+        ("loss", 4),
+        ("local_grad_norm", 4),
+        ("nonfinite_grad", 4),
+        ("grad_norm", slice(None)),
+    ):
+        faulty = with_number(faulty, metric, np.inf, (201, ranks))
+    truth = judge_truth(with_number(faulty, "loss", np.nan, slice(202, None)), twin, FAULT)
+    assert [one.label for one in truth.tiers.values()] == ["nan"] * 4
+    assert [one.ranks for one in truth.tiers.values()] == [(), (4,), (4,), (4,)]
+    assert truth.tiers[Tier.CURVE].onset == 201
+    assert truth.damage.outcome is Outcome.NONFINITE_NOW
+
+
+def test_a_drift_that_ends_in_an_explosion_is_a_drift() -> None:
+    twin = healthy()
+    faulty = with_checksum(twin, "param_checksum", (slice(200, None), 3))
+    faulty = with_number(faulty, "loss", np.exp(np.arange(50))[:, None], slice(350, None))
+    truth = judge_truth(faulty, twin, FAULT).tiers
+    assert [truth[tier].label for tier in Tier] == [*["gradient_explosion"] * 2, *["silent_drift"] * 2]
+
+
+def test_a_spike_that_passes_is_observable_and_healthy() -> None:
+    twin = healthy()
+    faulty = with_number(twin, "loss", 40 * NOISE, slice(200, 203))
+    truth = judge_truth(faulty, twin, FAULT)
+    assert (truth.tiers[Tier.CURVE].label, truth.tiers[Tier.CURVE].is_observable) == ("healthy", True)
+    assert truth.damage.outcome is Outcome.BENIGN_JITTER
+
+
+def test_a_skipped_step_of_a_loss_scale_is_no_fault_and_one_rank_that_makes_them_all_is() -> None:
+    scaled = with_metric(healthy(), "loss_scale", np.ones((400, 8)))
+    twin = with_metric(scaled, "skipped", np.zeros((400, 8)))
+    once, often = (with_number(twin, "skipped", 1.0, where) for where in (210, slice(210, 390, 20)))
+    assert labels(with_number(once, "nonfinite_grad", 3.0, (210, 1)), twin)["ranks"] == "healthy"
+    truth = judge_truth(with_number(often, "nonfinite_grad", 3.0, (slice(210, 390, 20), 1)), twin, FAULT)
+    assert (truth.tiers[Tier.RANKS].label, truth.tiers[Tier.RANKS].ranks) == ("nan", (1,))
+
+
+def test_a_sharp_rise_that_stays_is_a_sharp_degrade_and_one_that_worsens_is_sharp_and_slow() -> None:
+    twin = healthy()
+    stays = with_number(twin, "loss", 20 * NOISE, slice(200, None))
+    worsens = with_number(stays, "loss", NOISE * np.arange(200.0)[:, None], slice(200, None))
+    assert damage_of(stays, twin, 200).outcome is Outcome.SHARP_DEGRADE
+    assert damage_of(worsens, twin, 200).outcome is Outcome.SHARP_SLOW_DEGRADE
+    assert damage_of(stays, twin, 200).mattered_at == 200
+
+
+def test_first_effects_tell_the_bit_from_the_noise() -> None:
+    twin = healthy()
+    faulty = with_number(twin, "loss", 0.1 * NOISE, (slice(200, None), 3))
+    faulty = with_number(faulty, "nonfinite_act", 1.0, (230, 3))
+    assert first_effects(faulty, twin) == {"nonfinite_act": 230}
+
+
+PIPELINE = Layout(axes=("pp", "dp"), coordinates={rank: divmod(rank, 2) for rank in range(8)})
+
+
+def test_the_oracle_of_a_pipeline_names_the_stage_that_reports_and_else_the_whole_pipeline() -> None:
+    twin = healthy(layout=PIPELINE)
+    twin.present["loss"][:, :6] = False  # the last stage alone has a loss
+    bad = with_number(twin, "loss", np.nan, (200, 6))
+    for column in (0, 2, 4, 6):
+        bad = with_number(bad, "local_grad_norm", np.nan, (200, column))
+    bad = with_number(bad, "grad_norm", np.nan, 200)
+    curves = cut(bad, Tier.RANKS).cut(["loss", "local_grad_norm", "grad_norm"])
+    assert suspects(curves, 200) == (0, 2, 4, 6)
+    for column in (2, 4, 6):  # with the activations of each stage: it began on the second one
+        bad = with_number(bad, "nonfinite_act", 1.0, (200, column))
+    whole = bad.cut(["loss", "local_grad_norm", "grad_norm", "nonfinite_act"])
+    assert suspects(whole, 200) == (2,)
+
+
+def test_every_fault_has_a_cause_a_phase_and_a_stage() -> None:
+    faults = [Fault(kind=kind, site=site, iteration=10) for kind in Kind for site in Site]
+    assert all(accepted_causes(fault) and phase_of_fault(fault) for fault in faults)
+    stages = {stage_of_fault(fault) for fault in faults}
+    assert stages == {"before_reduce", "reduce", "after_reduce", "unknown"}
