@@ -31,17 +31,29 @@ def tensor_checksum(tensor: torch.Tensor) -> Checksum:
 
     The tensor is read in memory order of its contiguous form; its shape is not hashed.
     """
-    bits = tensor.detach().contiguous().view(-1).numpy().view(np.uint32).astype(np.uint64)
-    keys, offsets = _constants(len(bits))
-    total = np.array([np.sum((bits + offsets) * keys, dtype=np.uint64)])  # an array: scalars warn of wrapping
-    return Checksum(_mix(total)[0])
+    return row_checksums(tensor.detach().contiguous().view(1, -1))[0]
 
 
-@lru_cache(maxsize=8)
+def row_checksums(rows_HP: torch.Tensor) -> list[Checksum]:
+    """The 64-bit hash of every row of a float32 tensor (H, P) on the CPU."""
+    return bit_checksums(rows_HP.detach().contiguous().numpy().view(np.uint32))
+
+
+def bit_checksums(bits_HP: NDArray[np.uint32]) -> list[Checksum]:
+    """The 64-bit hash of every row of bit patterns."""
+    keys_P, offset = _constants(bits_HP.shape[1])
+    # sum (b + c) k = sum b k + sum c k, and the second sum is of the length alone
+    total_H = np.matmul(bits_HP.astype(np.uint64), keys_P) + offset
+    return [Checksum(value) for value in _mix(total_H).tolist()]
+
+
+@lru_cache(maxsize=32)
 def _constants(length: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """One odd multiplier and one offset per position."""
+    """One odd multiplier per position, and the sum of offset times multiplier."""
     place = np.arange(1, length + 1, dtype=np.uint64)
-    return _mix(place * _GOLDEN) | np.uint64(1), _mix(~(place * _GOLDEN))
+    keys = _mix(place * _GOLDEN) | np.uint64(1)
+    # an array: scalars warn of wrapping
+    return keys, np.sum(_mix(~(place * _GOLDEN)) * keys, dtype=np.uint64, keepdims=True)
 
 
 def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -47,17 +47,18 @@ class Corpus:
 
     def batch(self, iteration: int, rank: int, samples: int, length: int) -> Batch:
         """``samples`` windows of ``length + 1`` tokens."""
-        return self._read(np.random.default_rng([self._seed, 2, iteration, rank]), samples, length)
+        return self.read(np.random.default_rng([self._seed, 2, iteration, rank]), samples, length)
 
     def canary(self, samples: int, length: int) -> Batch:
         """The fixed batch that every rank computes again and again."""
-        return self._read(np.random.default_rng([self._seed, 3]), samples, length)
+        return self.read(np.random.default_rng([self._seed, 3]), samples, length)
 
     def held_out(self, samples: int, length: int) -> Batch:
         """The fixed batch of the evaluation."""
-        return self._read(np.random.default_rng([self._seed, 4]), samples, length)
+        return self.read(np.random.default_rng([self._seed, 4]), samples, length)
 
-    def _read(self, rng: np.random.Generator, samples: int, length: int) -> Batch:
+    def read(self, rng: np.random.Generator, samples: int, length: int) -> Batch:
+        """``samples`` windows of ``length + 1`` tokens, where ``rng`` says."""
         stream_B = rng.integers(0, _STREAMS, samples)
         start_B = rng.integers(0, _STREAM_LENGTH - length, samples)
         place_BS = start_B[:, None] + np.arange(length + 1)

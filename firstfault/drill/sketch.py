@@ -25,8 +25,14 @@ _SEED = 0x5EED
 
 def gradient_sketch(grad_P: torch.Tensor) -> float:
     """The sketch of a float32 gradient on the CPU; not finite where the gradient is not."""
+    return row_sketches(grad_P.detach().numpy().astype(np.float64)[None])[0]
+
+
+def row_sketches(grads_HP: NDArray[np.float64]) -> list[float]:
+    """The sketch of every row."""
     with np.errstate(invalid="ignore"):  # infinity minus infinity: a gradient that overflowed
-        return float(np.sum(grad_P.detach().numpy().astype(np.float64) * _signs(len(grad_P))))
+        sums: list[float] = np.sum(grads_HP * _signs(grads_HP.shape[1]), axis=1).tolist()
+        return sums
 
 
 @lru_cache(maxsize=4)

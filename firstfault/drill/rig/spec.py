@@ -120,8 +120,11 @@ class Fault:
     """Relative size of an error, or a factor: each kind says which."""
     count: int = 1
     """Elements that it strikes in a pass."""
+    place: str | None = None
+    """Product whose output or its gradient is struck: layer0.qkv, .out, .up, .down, …, logits; None draws
+    one."""
     seed: int = 0
-    """Draws the elements and, with a rate, the passes."""
+    """Draws the place, the elements and, with a rate, the passes."""
 
     def __post_init__(self) -> None:
         _require(self.iteration >= 0, "fault.iteration must be >= 0", self.iteration)
