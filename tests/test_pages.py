@@ -1,0 +1,56 @@
+"""Each detector has a page that explains it, and what is generated on it is what the command makes."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+
+from bench.figures.catalogue import FIGURES
+from bench.figures.pages import INDEX, NAMES, PAGES, PICTURES, config_of, with_parts
+from detectors.registry import make_detectors
+
+MAX_PICTURE_BYTES = 60_000
+CHEAP = ("stall-quiet", "stall-silent")
+"""Pictures that are drawn anew here, since they take half a second; `--check` of the command draws all."""
+
+
+def page(name: str) -> str:
+    return (PAGES / f"{name}.md").read_text(encoding="utf-8")
+
+
+def test_every_detector_has_its_page() -> None:
+    written = {path.stem for path in PAGES.glob("*.md")}
+    assert {detector.name for detector in make_detectors()} < set(NAMES)
+    assert written == {*NAMES, INDEX}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_page_shows_its_detector_firing_and_staying_quiet(name: str) -> None:
+    shown = set(re.findall(r"\(figures/([a-z_-]+)\.svg\)", page(name)))
+    assert {f"{name}-fires", f"{name}-quiet"} <= shown <= set(FIGURES)
+
+
+def test_every_picture_is_there_and_shown_and_small() -> None:
+    sizes = {path.stem: path.stat().st_size for path in PICTURES.iterdir()}
+    shown = {stem for name in NAMES for stem in re.findall(r"figures/([a-z_-]+)\.svg", page(name))}
+    assert set(sizes) == set(FIGURES) == shown
+    assert max(sizes.values()) < MAX_PICTURE_BYTES
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if config_of(name) is not None])
+def test_every_setting_is_explained_with_what_it_costs(name: str) -> None:
+    by_hand = page(name).partition("<!-- /settings -->")[2].partition("\n## ")[0]
+    fields = [one.name for one in dataclasses.fields(config_of(name))]  # type: ignore[arg-type]  # a dataclass
+    assert [field for field in fields if f"`{field}`" not in by_hand] == []
+
+
+@pytest.mark.parametrize("name", [*NAMES, INDEX])
+def test_what_is_generated_on_a_page_is_what_the_command_writes(name: str) -> None:
+    assert with_parts(name, page(name)) == page(name)
+
+
+@pytest.mark.parametrize("stem", CHEAP)
+def test_a_picture_is_drawn_from_the_detectors_own_numbers_to_the_same_bytes(stem: str) -> None:
+    assert FIGURES[stem]().bytes == (PICTURES / f"{stem}.svg").read_bytes()
