@@ -59,14 +59,23 @@ class Corpus:
 
     def read(self, rng: np.random.Generator, samples: int, length: int) -> Batch:
         """``samples`` windows of ``length + 1`` tokens, where ``rng`` says."""
-        stream_B = rng.integers(0, _STREAMS, samples)
-        start_B = rng.integers(0, _STREAM_LENGTH - length, samples)
-        place_BS = start_B[:, None] + np.arange(length + 1)
-        tokens_BS = self._text[stream_B[:, None], place_BS]
+        tokens_BS = self.windows(rng, (samples,), length)
         features_BSF = rng.standard_normal((samples, length, FEATURES), dtype=np.float32)
         # the first feature is a noisy hint at the class of the next token
-        features_BSF[:, :, 0] += (tokens_BS[:, 1:] % 6).astype(np.float32) / 3
+        features_BSF[:, :, 0] += hint(tokens_BS)
         return Batch(tokens_BS=tokens_BS, features_BSF=features_BSF)
+
+    def windows(self, rng: np.random.Generator, shape: tuple[int, ...], length: int) -> NDArray[np.int64]:
+        """Windows of ``length + 1`` tokens (…, S), where ``rng`` says."""
+        stream = rng.integers(0, _STREAMS, shape)
+        start = rng.integers(0, _STREAM_LENGTH - length, shape)
+        place_S = start[..., None] + np.arange(length + 1)
+        return self._text[stream[..., None], place_S]
+
+
+def hint(tokens_BS: NDArray[np.int64]) -> NDArray[np.float32]:
+    """What the first feature says of the token that is to be predicted."""
+    return (tokens_BS[..., 1:] % 6).astype(np.float32) / 3
 
 
 def _write(rng: np.random.Generator) -> NDArray[np.int64]:

@@ -11,11 +11,12 @@ from functools import lru_cache
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ...telemetry import Checksum
 from ..checksum import bit_checksums
-from ..corpus import VOCABULARY, Batch, Corpus
-from .spec import Job
+from ..corpus import FEATURES, VOCABULARY, Batch, Corpus, hint
+from .spec import MAX_RANKS, Job
 
 _OTHER_LANGUAGE = 1 << 40
 """Added to the seed for the language of a data-mix switch."""
@@ -46,10 +47,18 @@ class Reader:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._corpus = corpus_of(job.seed)
+        self._spread_R = self._spreads()
+        self._drawn: tuple[tuple[int, int], Shards] | None = None
 
     def shards(self, at: Sequence[tuple[int, int, int]]) -> Shards:
-        """One batch for each (rank, iteration, microbatch)."""
-        return _stack([self._batch(*one) for one in at])
+        """One batch for each (shard, iteration, microbatch); every rank can have a shard of its own."""
+        iterations = {(iteration, microbatch) for _, iteration, microbatch in at}
+        drawn = {one: self._all_shards(*one) for one in sorted(iterations)}
+        picked = [(drawn[iteration, microbatch], shard) for shard, iteration, microbatch in at]
+        return Shards(
+            torch.stack([batch.tokens_HBS[shard] for batch, shard in picked]),
+            torch.stack([batch.features_HBLF[shard] for batch, shard in picked]),
+        )
 
     def canary(self, ranks: int) -> Shards:
         """The fixed batch, once for each rank."""
@@ -61,31 +70,41 @@ class Reader:
         size = self._job.model
         return _stack([self._corpus.held_out(8 * size.samples, size.length)] * ranks)
 
-    def _batch(self, rank: int, iteration: int, microbatch: int) -> Batch:
-        training, size = self._job.training, self._job.model
-        is_switched = training.data_switch is not None and iteration >= training.data_switch
+    def _all_shards(self, iteration: int, microbatch: int) -> Shards:
+        """What all ranks read: one draw for all costs what one rank's would."""
+        if self._drawn is not None and self._drawn[0] == (iteration, microbatch):
+            return self._drawn[1]
+        training, size, ranks = self._job.training, self._job.model, self._job.layout.ranks
         step = iteration % training.epoch_iterations if training.epoch_iterations else iteration
-        rng = np.random.default_rng([self._job.seed, 2, step, rank, microbatch])
-        corpus = self._corpus
-        if is_switched and rng.random() < training.data_switch_share:
-            corpus = corpus_of(self._job.seed + _OTHER_LANGUAGE)
-        batch = corpus.read(rng, size.samples, size.length)
-        noise = 1.0 if training.bad_batch == iteration else self._spread(rank)
-        return noisy(batch, noise, rng) if noise else batch
+        rng = np.random.default_rng([self._job.seed, 2, step, microbatch])
+        shape = (ranks, size.samples)
+        tokens_RBS = self._corpus.windows(rng, shape, size.length)
+        if training.data_switch is not None and iteration >= training.data_switch:
+            other_RBS = corpus_of(self._job.seed + _OTHER_LANGUAGE).windows(rng, shape, size.length)
+            is_other_RB = rng.random(shape) < training.data_switch_share
+            tokens_RBS = np.where(is_other_RB[..., None], other_RBS, tokens_RBS)
+        if training.bad_batch == iteration:
+            tokens_RBS = noisy(tokens_RBS, np.ones(ranks), rng)
+        elif training.rank_spread:
+            tokens_RBS = noisy(tokens_RBS, self._spread_R, rng)
+        features = rng.standard_normal((*shape, size.length, FEATURES), dtype=np.float32)
+        features[..., 0] += hint(tokens_RBS)
+        shards = Shards(torch.from_numpy(tokens_RBS), torch.from_numpy(features))
+        self._drawn = ((iteration, microbatch), shards)
+        return shards
 
-    def _spread(self, rank: int) -> float:
-        """The share of noise that a rank reads: the same for its whole life."""
-        if not self._job.training.rank_spread:
-            return 0.0
-        drawn = float(np.random.default_rng([self._job.seed, 5, rank]).random())
-        return self._job.training.rank_spread * drawn
+    def _spreads(self) -> NDArray[np.float64]:
+        """The share of noise that each rank reads: the same for its whole life."""
+        drawn_R = np.random.default_rng([self._job.seed, 5]).random(MAX_RANKS)
+        return self._job.training.rank_spread * drawn_R[: self._job.layout.ranks]
 
 
-def noisy(batch: Batch, share: float, rng: np.random.Generator) -> Batch:
-    """The batch with a share of its tokens drawn at random."""
-    drawn = rng.integers(0, VOCABULARY, batch.tokens_BS.shape)
-    is_drawn = rng.random(batch.tokens_BS.shape) < share
-    return Batch(np.where(is_drawn, drawn, batch.tokens_BS), batch.features_BSF)
+def noisy(
+    tokens_RBS: NDArray[np.int64], share_R: NDArray[np.float64], rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """The batches with a share of their tokens drawn at random."""
+    drawn = rng.integers(0, VOCABULARY, tokens_RBS.shape)
+    return np.where(rng.random(tokens_RBS.shape) < share_R[:, None, None], drawn, tokens_RBS)
 
 
 @lru_cache(maxsize=8)
