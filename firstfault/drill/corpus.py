@@ -70,12 +70,14 @@ class Corpus:
         stream = rng.integers(0, _STREAMS, shape)
         start = rng.integers(0, _STREAM_LENGTH - length, shape)
         place_S = start[..., None] + np.arange(length + 1)
-        return self._text[stream[..., None], place_S]
+        windows: NDArray[np.int64] = self._text[stream[..., None], place_S]
+        return windows
 
 
 def hint(tokens_BS: NDArray[np.int64]) -> NDArray[np.float32]:
     """What the first feature says of the token that is to be predicted."""
-    return (tokens_BS[..., 1:] % 6).astype(np.float32) / 3
+    hints: NDArray[np.float32] = (tokens_BS[..., 1:] % 6).astype(np.float32) / np.float32(3)
+    return hints
 
 
 def _write(rng: np.random.Generator) -> NDArray[np.int64]:

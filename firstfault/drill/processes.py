@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import tempfile
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from queue import Empty
@@ -34,6 +35,16 @@ _LOOK_S = 1.0
 _QUEUE_MESSAGES = 256
 """Iterations the job may be ahead of a slow reader."""
 
+
+@dataclass(frozen=True, slots=True)
+class _Seat:
+    """Who one process is, and the file at which all meet."""
+
+    rank: int
+    ranks: int
+    meeting: str
+
+
 Said = list[Record | Event] | str | None
 """What one process tells the caller: what the job said, the trace of what failed, or the end."""
 
@@ -44,13 +55,26 @@ def run_in_processes(plan: Plan) -> Iterator[Record | Event]:
     Raises:
         DrillError: a process failed or was killed; the message holds what it said.
     """
+    return launch(plan.ranks, _run_plan, plan)
+
+
+def launch(
+    ranks: int, body: Callable[..., Iterator[Record | Event]], *args: object
+) -> Iterator[Record | Event]:
+    """Run ``body(seat.rank, *args)`` in one process a rank, joined in a group, and yield what they say.
+
+    Raises:
+        DrillError: a process failed or was killed; the message holds what it said.
+    """
     context = torch.multiprocessing.get_context("spawn")
     said: Queue[Said] = context.Queue(_QUEUE_MESSAGES)
     with tempfile.TemporaryDirectory(prefix="firstfault-drill-") as folder:
         meeting = str(Path(folder) / "meeting")
         processes = [
-            context.Process(target=_run_rank, args=(plan, rank, meeting, said), daemon=True)
-            for rank in range(plan.ranks)
+            context.Process(
+                target=_run_rank, args=(_Seat(rank, ranks, meeting), said, body, args), daemon=True
+            )
+            for rank in range(ranks)
         ]
         for process in processes:
             process.start()
@@ -80,21 +104,30 @@ def _listen(said: Queue[Said], processes: Sequence[BaseProcess]) -> Iterator[Rec
         yield from message
 
 
-def _run_rank(plan: Plan, rank: int, meeting: str, said: Queue[Said]) -> None:
-    """The body of one process."""
+def _run_plan(rank: int, plan: Plan) -> Iterator[Record | Event]:
+    return run_job(plan, ProcessCluster(rank, plan.ranks))
+
+
+def _run_rank(
+    seat: _Seat,
+    said: Queue[Said],
+    body: Callable[..., Iterator[Record | Event]],
+    args: Sequence[object],
+) -> None:
+    """The life of one process."""
     try:
         torch.distributed.init_process_group(
             "gloo",
-            init_method=f"file://{meeting}",
-            rank=rank,
-            world_size=plan.ranks,
+            init_method=f"file://{seat.meeting}",
+            rank=seat.rank,
+            world_size=seat.ranks,
             timeout=timedelta(seconds=_COLLECTIVE_TIMEOUT_S),
         )
-        for thing in run_job(plan, ProcessCluster(rank, plan.ranks)):
+        for thing in body(seat.rank, *args):
             said.put([thing])
         torch.distributed.destroy_process_group()
     except Exception:  # the edge of the process: the caller is told what happened
         said.put(traceback.format_exc())
         raise
-    if rank == 0:
+    if seat.rank == 0:
         said.put(None)

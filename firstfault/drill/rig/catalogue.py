@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ..plans import DrillError
 from .entries import ENTRIES, STATE_SITES, Entry
-from .spec import BITS, Fault, Job, Kind, Site
+from .spec import BITS, Fault, Job, Kind, Site, places
 
 CATALOGUE: Mapping[Kind, Entry] = ENTRIES
 """What is known of each kind, in whatever layout it is."""
@@ -105,6 +105,9 @@ def check(job: Job, fault: Fault | None) -> None:
         )
     if not _has_site(job, fault.site):
         raise DrillError(f"fault.site must be one that this job has, got {fault.site}")
+    if fault.place is not None and fault.place not in places(job.model):
+        known = ", ".join(places(job.model))
+        raise DrillError(f"fault.place must be one of {known}, got {fault.place!r}")
     if fault.rank is not None and fault.rank >= job.layout.ranks:
         raise DrillError(f"fault.rank must be below {job.layout.ranks}, got {fault.rank}")
     if fault.iteration >= job.iterations:

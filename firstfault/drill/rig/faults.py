@@ -14,9 +14,8 @@ from collections.abc import Sequence
 import torch
 
 from .corruption import corrupt
-from .model import places
 from .schedules import faulty_lr, scheduled_lr
-from .spec import Fault, Job, Kind, Site
+from .spec import Fault, Job, Kind, Site, places
 
 _BURST_ITERATIONS = 8
 """Stretch in which a unit is hot or cool: errors that depend on operands come in bursts."""
@@ -185,4 +184,8 @@ def _place(job: Job, fault: Fault | None) -> str:
         return ""
     if fault.place is not None:
         return fault.place
-    return random.Random(f"{fault.seed}/place").choice(places(job.model))
+    known = places(job.model)
+    if fault.site is Site.RECOMPUTE:
+        # what leaves a block is no operand of its backward pass: wrong there, it would change nothing
+        known = [place for place in known if place.endswith((".qkv", ".out", ".up"))]
+    return random.Random(f"{fault.seed}/place").choice(known)

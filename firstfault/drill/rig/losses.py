@@ -14,6 +14,9 @@ from .spec import Fault, Kind, Site
 _OVERFLOWING = 120.0
 """Largest logit that a careless exponential then meets; float32 overflows from 88.7 on."""
 
+_SMALLEST = 1e-3
+"""A largest logit below this is taken for it: there is always something to scale."""
+
 
 def losses(faults: Faults, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Each rank's mean loss (H), in nats."""
@@ -47,6 +50,7 @@ def _log_of_zero(fault: Fault, logits: torch.Tensor, targets: torch.Tensor) -> t
 
 def _careless(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Exponentials of scaled logits without the maximum taken off first."""
-    scaled = logits * (_OVERFLOWING / logits.detach().abs().amax(dim=(1, 2), keepdim=True))
+    largest_H11 = logits.detach().amax(dim=(1, 2), keepdim=True).clamp(min=_SMALLEST)
+    scaled = logits * (_OVERFLOWING / largest_H11)
     chosen_HN = scaled.gather(-1, targets[..., None]).squeeze(-1)
     return (scaled.exp().sum(-1).log() - chosen_HN).mean(1)

@@ -157,9 +157,3 @@ def cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Mean cross entropy of each rank (H), in nats."""
     each = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
     return each.view(len(logits), -1).mean(1)
-
-
-def places(size: ModelSize) -> list[str]:
-    """Every place that a tap sees, in the order of the forward pass."""
-    parts = ("qkv", "out", "up", "down")
-    return [f"layer{layer}.{part}" for layer in range(size.layers) for part in parts] + ["logits"]

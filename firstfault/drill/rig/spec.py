@@ -199,6 +199,12 @@ class ModelSize:
         _require(1 <= self.samples <= 64, "model.samples must be from 1 to 64", self.samples)
 
 
+def places(size: ModelSize) -> list[str]:
+    """Every product in which an activation fault may be, in the order of the forward pass."""
+    parts = ("qkv", "out", "up", "down")
+    return [f"layer{layer}.{part}" for layer in range(size.layers) for part in parts] + ["logits"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One training job; with a seed, everything that a healthy run will say."""
