@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from firstfault.drill.rig.accepted import accepted_causes, phase_of_fault, stage_of_fault
+from firstfault.drill.rig.accepted import accepted_causes, phase_of_fault
+from firstfault.drill.rig.catalogue import CATALOGUE
 from firstfault.drill.rig.effects import first_effects
 from firstfault.drill.rig.oracle import suspects
 from firstfault.drill.rig.outcomes import Outcome, damage_of
@@ -210,8 +211,16 @@ def test_the_oracle_of_a_pipeline_names_the_stage_that_reports_and_else_the_whol
     assert suspects(whole, 200) == (2,)
 
 
-def test_every_fault_has_a_cause_a_phase_and_a_stage() -> None:
-    faults = [Fault(kind=kind, site=site, iteration=10) for kind in Kind for site in Site]
+def test_every_fault_has_a_cause_and_a_phase() -> None:
+    faults = [
+        Fault(kind=kind, site=site, iteration=10) for kind, entry in CATALOGUE.items() for site in entry.sites
+    ]
     assert all(accepted_causes(fault) and phase_of_fault(fault) for fault in faults)
-    stages = {stage_of_fault(fault) for fault in faults}
-    assert stages == {"before_reduce", "reduce", "after_reduce", "unknown"}
+
+
+def test_a_wrong_value_behind_the_reduction_may_be_the_collectives_work() -> None:
+    at = {
+        site: Fault(kind=Kind.BIT_FLIP, site=site, iteration=10) for site in (Site.FORWARD, Site.REDUCE_OUT)
+    }
+    assert accepted_causes(at[Site.FORWARD]) == ("hardware",)
+    assert accepted_causes(at[Site.REDUCE_OUT]) == ("collective", "hardware")

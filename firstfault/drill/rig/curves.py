@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from .effects import SHIFT_POINTS, Departure, departure_of, first_true, noise_of_curve, scaled
+from .effects import SHIFT_POINTS, Departure, departure_of, first_shift, first_true, noise_of_curve, scaled
 from .recording import Flags, Floats, Ints, Recording
 
 LOUD_LOSS = 2.0
@@ -24,6 +24,8 @@ GROWING_POINTS = 3
 LASTING_POINTS = 50
 """What has not come back after 50 points is no spike that recovered."""
 _IN_NOISE_SIGMA = 3.0
+RAISED_SIGMA = 3.0
+"""A level so much higher for `LASTING_POINTS` is seen as surely as one of a sigma for a hundred."""
 _QUIET_GROWTH = 2.0  # a shift that less than doubles over SHIFT_POINTS points is no growth
 
 GROWING = ("loss", "grad_norm")
@@ -41,7 +43,8 @@ class Shape(StrEnum):
     SHIFT = "shift"
     """Higher than it would be, for long, without a loud event before it."""
     SPIKE = "spike"
-    """Loud or not, back within `LASTING_POINTS`; or a level that falls."""
+    """Back within `LASTING_POINTS`, or a level that falls, or that of a norm: it shows, and healthy runs do
+    the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,13 +103,18 @@ def _events(metric: str, values_T: Floats, expected_T: Floats) -> list[tuple[Sha
         if metric in SHIFTING and (quiet := _quiet_shift(z_T[: at + 1], left)) is not None:
             found.append((Shape.SHIFT, quiet))
     elif left.first is not None:
-        is_lasting = left.shift is not None and metric in SHIFTING and bool(z_T[left.shift] > 0)
-        found.append(
-            (Shape.SHIFT, left.shift) if is_lasting and left.shift is not None else (Shape.SPIKE, left.first)
-        )
+        found.append(_unloud(metric, z_T, left))
     if bad is not None:
         found.append((Shape.NONFINITE, bad))
     return found
+
+
+def _unloud(metric: str, z_T: Floats, left: Departure) -> tuple[Shape, int]:
+    """What a curve shows that left its twin and was never loud: a higher level, or what passes."""
+    raised = (left.shift, first_shift(z_T, LASTING_POINTS, RAISED_SIGMA))
+    higher = [at for at in raised if at is not None and z_T[at] > 0] if metric in SHIFTING else []
+    assert left.first is not None, "asked only of curves that left their twin"
+    return (Shape.SHIFT, min(higher)) if higher else (Shape.SPIKE, left.first)
 
 
 def _is_loud(metric: str, values_T: Floats, expected_T: Floats) -> Flags:

@@ -103,18 +103,18 @@ def departure_of(difference_T: Floats, sigma_T: Floats) -> Departure:
     return Departure(jump, shift, bool(found) and bool(z_T[min(found)] > 0))
 
 
-def first_shift(z_T: Floats) -> int | None:
-    """The first point more than `SHIFT_SIGMA` off whose next `SHIFT_POINTS` points are so on average.
+def first_shift(z_T: Floats, points: int = SHIFT_POINTS, sigma: float = SHIFT_SIGMA) -> int | None:
+    """The first point more than ``sigma`` off whose next ``points`` points are so on average.
 
     >>> first_shift(np.concatenate([np.zeros(50), np.full(120, 1.5)]))
     50
     """
-    if len(z_T) < SHIFT_POINTS:
+    if len(z_T) < points:
         return None
     sums = np.concatenate([[0.0], np.cumsum(np.clip(z_T, -JUMP_SIGMA, JUMP_SIGMA))])
-    mean_B = (sums[SHIFT_POINTS:] - sums[:-SHIFT_POINTS]) / SHIFT_POINTS
+    mean_B = (sums[points:] - sums[:-points]) / points
     head_B = z_T[: len(mean_B)]
-    return first_true((np.abs(mean_B) > SHIFT_SIGMA) & (head_B * np.sign(mean_B) > SHIFT_SIGMA))
+    return first_true((np.abs(mean_B) > sigma) & (head_B * np.sign(mean_B) > sigma))
 
 
 def noise_of_curve(values_T: Floats) -> Floats:

@@ -77,7 +77,10 @@ def _repeats(faulty: Recording, twin: Recording) -> Iterator[Broken]:
 
 
 def _peers(faulty: Recording, twin: Recording) -> Iterator[Broken]:
-    """A rank that parts from the others of its group, by the noise pooled over ranks and time."""
+    """A rank that parts from the others of its group, by the noise pooled over ranks and time.
+
+    Once the parameters went another way than the twin's, all ranks move a little: that is noise too.
+    """
     for metric in sorted(twin.numbers.keys() & faulty.numbers.keys()):
         if contract_of(metric).kind is not Kind.CURVE:
             continue
@@ -92,6 +95,8 @@ def _peers(faulty: Recording, twin: Recording) -> Iterator[Broken]:
             residual_TG = _residuals(was_TG)
             sigma_T = noise_of_residuals(residual_TG, np.nanmedian(was_TG, axis=1))
             moved_TG = _residuals(seen_TG) - residual_TG
+            if len(group_G) > 2:  # of two, one that moves moves both
+                sigma_T = np.maximum(sigma_T, noise_of_residuals(moved_TG, sigma_T))
             places = {int(g): departure_of(moved_TG[:, g], sigma_T).first for g in range(len(group_G))}
             left = {g: at for g, at in places.items() if at is not None}
             if left:
@@ -122,7 +127,10 @@ def _sums(faulty: Recording, twin: Recording) -> Iterator[Broken]:
             at = first_true(bad_TG)
             if at is not None:
                 checked_T = np.isin(np.arange(len(twin)), rows)
-                yield _broken(twin, out, int(rows[at]), checked_T, group_G[bad_TG[at]], is_exact=True)
+                into_G = factor * faulty.numbers[inward][rows[at], group_G]
+                lost_G = _missing(seen_TG[at] - into_G.sum(), into_G, 8.0 * sigma_T[at])
+                odd_G = bad_TG[at] if lost_G is None else lost_G
+                yield _broken(twin, out, int(rows[at]), checked_T, group_G[odd_G], is_exact=True)
 
 
 def _broken(
@@ -174,6 +182,12 @@ def _residuals(values_TG: Floats) -> Floats:
     with np.errstate(invalid="ignore"):
         others_TG = np.stack([np.median(part, axis=1) for part in rest], axis=1)
         return np.asarray(values_TG - others_TG)
+
+
+def _missing(rest_G: Floats, into_G: Floats, tolerance: float) -> Flags | None:
+    """The one rank whose contribution all results lack; None where that does not explain them."""
+    explains_G = np.abs(rest_G[:, None] + into_G[None, :]).max(axis=0) < tolerance
+    return explains_G if explains_G.sum() == 1 else None
 
 
 def _factor(into_TG: Floats, out_TG: Floats) -> float:

@@ -11,16 +11,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .accepted import accepted_causes, phase_of_fault, stage_of_fault
+from .accepted import accepted_causes, phase_of_fault
+from .catalogue import stage
 from .curves import CurveEvent, Shape, curve_events
-from .effects import first_effects
+from .effects import departure, first_effects, scaled
 from .nonfinite_truth import nonfinite_event
 from .oracle import suspects
 from .outcomes import Damage, damage_of
 from .recording import Recording, align
 from .relations import Broken, broken_relations
 from .spec import Fault
-from .tiers import Tier, cut
+from .tiers import Tier, cut, has
 
 HEALTHY, NAN, EXPLOSION, DRIFT = "healthy", "nan", "gradient_explosion", "silent_drift"
 SAME_ONSET_POINTS = 5
@@ -34,7 +35,8 @@ class TierTruth:
 
     label: str
     is_observable: bool
-    """Whether anything of the tier shows it at all; a spike that passes does, and the label stays healthy."""
+    """Whether anything of the tier leaves the twin as a detector may see it. Of a healthy label: a spike that
+    passes, a loss that falls, another level of a norm, which nothing tells from what healthy runs do."""
     onset: int | None
     """First iteration at which what decides the label shows; None of a healthy label."""
     last_clean: int | None = None
@@ -73,6 +75,20 @@ class Truth:
 
 
 @dataclass(frozen=True, slots=True)
+class Shown:
+    """What the curves and the relations among ranks show, computed once for all tiers."""
+
+    curves: tuple[CurveEvent, ...]
+    broken: tuple[Broken, ...]
+
+    def within(self, tier: Tier) -> Shown:
+        """What a job of this tier reports of it."""
+        curves = tuple(one for one in self.curves if has(tier, one.metric))
+        broken = tuple(one for one in self.broken if has(tier, one.metric) and tier is not Tier.CURVE)
+        return Shown(curves, broken)
+
+
+@dataclass(frozen=True, slots=True)
 class _Event:
     """One thing that shows: where, and what it would be called by itself."""
 
@@ -84,47 +100,47 @@ class _Event:
 def judge_truth(faulty: Recording, twin: Recording, fault: Fault) -> Truth:
     """The truth of ``faulty``, given the same run without its ``fault``."""
     faulty, twin = align(faulty, twin)
+    shown = Shown(tuple(curve_events(faulty, twin)), tuple(broken_relations(faulty, twin)))
     return Truth(
         fault=fault,
         phase=phase_of_fault(fault),
-        stage=stage_of_fault(fault),
+        stage=stage(fault),
         causes=accepted_causes(fault),
         damage=damage_of(faulty, twin, fault.iteration),
         first_effect=first_effects(faulty, twin),
-        tiers={tier: tier_truth(cut(faulty, tier), cut(twin, tier)) for tier in Tier},
+        tiers={tier: _tier_truth(cut(faulty, tier), cut(twin, tier), shown.within(tier)) for tier in Tier},
     )
 
 
-def tier_truth(faulty: Recording, twin: Recording) -> TierTruth:
-    """What two recordings of the same telemetry show: the first event, and what it is called."""
-    curves = curve_events(faulty, twin)
+def _tier_truth(faulty: Recording, twin: Recording, shown: Shown) -> TierTruth:
+    """What recordings of one tier show: the first event, and what it is called."""
     events = [
-        *_relations(twin, broken_relations(faulty, twin), curves),
-        *_of_curves(twin, curves),
-        *_nonfinite(faulty, twin, curves),
+        *_relations(faulty, twin, shown),
+        *_of_curves(twin, shown.curves),
+        *_nonfinite(faulty, twin, shown.curves),
     ]
     if not events:
-        is_spike = any(one.shape is Shape.SPIKE for one in curves)
+        is_spike = any(one.shape is Shape.SPIKE for one in shown.curves)
         return TierTruth(label=HEALTHY, is_observable=is_spike, onset=None)
     # at one position the loudest names it: a checksum that differs as a NaN comes is its consequence
     order = (NAN, EXPLOSION, DRIFT)
     return min(events, key=lambda one: (one.position, order.index(one.label))).truth
 
 
-def _relations(twin: Recording, broken: list[Broken], curves: list[CurveEvent]) -> list[_Event]:
+def _relations(faulty: Recording, twin: Recording, shown: Shown) -> list[_Event]:
     """Broken relations; one of noisy values just before the whole curve grows is part of that growth."""
-    grown = [one.position for one in curves if one.shape in (Shape.GROWTH, Shape.SHARP)]
+    grown = [one.position for one in shown.curves if one.shape in (Shape.GROWTH, Shape.SHARP)]
     found = []
-    for one in broken:
+    for one in shown.broken:
         near = [at for at in grown if one.position <= at <= one.position + SAME_ONSET_POINTS]
         label = EXPLOSION if near and not one.is_exact else DRIFT
-        alike = [other for other in broken if other.position == one.position]
+        alike = [other for other in shown.broken if other.position == one.position]
         truth = TierTruth(
             label=label,
             is_observable=True,
             onset=one.iteration,
             last_clean=one.last_clean,
-            ranks=_common(one, alike, twin),
+            ranks=_common(one, alike, twin) if label == DRIFT else _grown(faulty, twin, one),
             metrics=tuple(sorted({other.metric for other in alike})),
             is_exact=one.is_exact,
         )
@@ -140,7 +156,18 @@ def _common(one: Broken, alike: list[Broken], twin: Recording) -> tuple[int, ...
     return () if len(ranks) == len(twin.ranks_R) > 2 else tuple(sorted(ranks))
 
 
-def _of_curves(twin: Recording, curves: list[CurveEvent]) -> list[_Event]:
+def _grown(faulty: Recording, twin: Recording, one: Broken) -> tuple[int, ...]:
+    """The ranks that leave their twin as the whole curve begins to grow; empty where that is most of them."""
+    stop = one.position + SAME_ONSET_POINTS + 1
+    ranks = []
+    for column, rank in enumerate(twin.ranks_R.tolist()):
+        curves = (scaled(one.metric, run.numbers[one.metric][:stop, column]) for run in (faulty, twin))
+        if departure(*curves).jump is not None:
+            ranks.append(rank)
+    return () if 2 * len(ranks) > len(twin.ranks_R) else tuple(ranks)
+
+
+def _of_curves(twin: Recording, curves: tuple[CurveEvent, ...]) -> list[_Event]:
     names = {Shape.GROWTH: EXPLOSION, Shape.SHARP: EXPLOSION, Shape.SHIFT: DRIFT}
     ends_in_nan = [one.position for one in curves if one.shape is Shape.NONFINITE]
     found = []
@@ -159,7 +186,7 @@ def _plain(twin: Recording, label: str, one: CurveEvent) -> TierTruth:
     )
 
 
-def _nonfinite(faulty: Recording, twin: Recording, curves: list[CurveEvent]) -> list[_Event]:
+def _nonfinite(faulty: Recording, twin: Recording, curves: tuple[CurveEvent, ...]) -> list[_Event]:
     at = nonfinite_event(faulty, twin)
     if at is None or any(one.shape is Shape.GROWTH and one.position < at for one in curves):
         return []
