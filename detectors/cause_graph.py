@@ -1,129 +1,239 @@
-"""Happens-before inside one iteration: which computation on which rank can have made which value bad.
+"""Happens-before inside one iteration: which value can have made which other value bad.
 
-A node is (stage, rank); an edge says that a value passes from one node to another. Three passes over
-the edges answer everything: what a bad value explains (`spread`), what a clean value clears
-(`clear`), and who can have caused a bad value (`causes_of`). Stages are the phases of an iteration,
-the forward and the backward cut finer where ranks exchange: what a rank *sends* is observable apart
-from what it has after the exchange.
-
-Axes: R ranks of the universe, ascending.
+A node is (stage, rank); an edge says that a value passes from one node to another. Some surely pass a
+non-finite number on, so that a clean value behind them clears what is before; others may (a layer that is
+not the last one, routing to experts), and clear nothing. Stages are the phases of an iteration, cut finer
+where ranks exchange: what a rank *sends* is observable apart from what it has after the exchange. The first
+stages are of the iteration before, whose update everybody computes with.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
-import numpy as np
-
 from firstfault.telemetry import Phase, contract_of
-from ingest.blocks import Flags
 
-from .rank_groups import Groups, Ids, any_in_group
 from .roles import Role
 
 
 class Stage(IntEnum):
     """Where a value is, in causal order; finer than `Phase` where ranks exchange."""
 
-    PRIOR = 0
+    PRIOR_IN = 0
+    """A rank's own gradient of the iteration before."""
+    PRIOR_REDUCED = 1
+    PRIOR_NORM = 2
+    PRIOR_UPDATE = 3
+    PRIOR = 4
     """A rank's own state after the iteration before."""
-    GATHER = 1
-    DATA = 2
-    COMPUTE = 3
-    """What a rank computes in its forward from its own inputs."""
-    SEND = 4
+    GATHER = 5
+    DATA = 6
+    COMPUTE = 7
+    """What a rank computes in the layers of its forward from its own inputs."""
+    SEND = 8
     """What it sends inside a tp, cp or ep collective."""
-    ACTIVATION = 5
-    """What it has after the exchange, and hands to the next pipeline stage."""
-    OUTPUT = 6
-    """Logits and loss."""
-    MEAN_LOSS = 7
+    ACTIVATION = 9
+    """What it has after the exchange, and hands to the next layer or the next pipeline stage."""
+    LOGITS = 10
+    """Its own part of the logits."""
+    PARTIAL_LOSS = 11
+    """What it sends for the loss that the ranks of a tp group compute together."""
+    OUTPUT = 12
+    """The loss."""
+    MEAN_LOSS = 13
     """The loss reduced over all ranks: a side branch that nothing depends on."""
-    BACKPROP = 8
-    ACTIVATION_GRAD = 9
-    REDUCE_IN = 10
-    REDUCE_OUT = 11
-    OPTIMIZER = 12
-    STATE = 13
+    BACKPROP = 14
+    """What a rank computes in its backward."""
+    ACTIVATION_GRAD = 15
+    """The gradient between its layers."""
+    HANDOVER = 16
+    """The gradient of its input, which the pipeline stage before goes on with."""
+    REDUCE_IN = 17
+    REDUCED = 18
+    """Its copy, or its shard, of the reduced gradient."""
+    NORM = 19
+    """The norm over all of the reduced gradient, and whatever else is reduced with it."""
+    OPTIMIZER = 20
+    STATE = 21
 
 
 class Via(IntEnum):
     """Between which ranks an edge runs."""
 
     OWN = 0
-    GROUP = 1
-    """Every input to every output of a tp, cp, ep collective."""
-    NEXT = 2
-    """Pipeline stage s to s + 1."""
-    PREVIOUS = 3
-    """Pipeline stage s + 1 to s."""
-    EVERY = 4
-    """All ranks to all ranks: the gradient norm and the clipping it drives join every group."""
+    TENSOR = 1
+    """Every input to every output of a tp collective: a sum, which passes everything on."""
+    EXCHANGE = 2
+    """The same over tp, cp and ep: attention over other tokens, experts elsewhere."""
+    NEXT = 3
+    """To the rank in the same place of the next pipeline stage."""
+    PREVIOUS = 4
+    NEXT_ANY = 5
+    """To all tp ranks of the next pipeline stage: some implementations send each a slice."""
+    PREVIOUS_ANY = 6
+    TWINS = 7
+    """All ranks that hold the same parameters, experts included."""
+    SHARD = 8
+    """All ranks along dp, cp and ep."""
+    REPLICA = 9
+    """All ranks of one replica of the model."""
+    EVERY = 10
 
 
-Edge = tuple[Stage, Stage, Via]
+class Pass(IntEnum):
+    """Whether a bad source makes the target bad."""
 
-EDGES: tuple[Edge, ...] = (
-    (Stage.PRIOR, Stage.GATHER, Via.OWN),
-    (Stage.GATHER, Stage.COMPUTE, Via.OWN),
-    (Stage.DATA, Stage.COMPUTE, Via.OWN),
-    (Stage.ACTIVATION, Stage.COMPUTE, Via.NEXT),
-    (Stage.COMPUTE, Stage.SEND, Via.OWN),
-    (Stage.COMPUTE, Stage.ACTIVATION, Via.OWN),
-    (Stage.SEND, Stage.ACTIVATION, Via.GROUP),
-    (Stage.ACTIVATION, Stage.OUTPUT, Via.OWN),
-    (Stage.SEND, Stage.OUTPUT, Via.GROUP),
-    (Stage.OUTPUT, Stage.MEAN_LOSS, Via.EVERY),
-    (Stage.OUTPUT, Stage.BACKPROP, Via.OWN),
-    (Stage.ACTIVATION_GRAD, Stage.BACKPROP, Via.PREVIOUS),
-    (Stage.BACKPROP, Stage.ACTIVATION_GRAD, Via.GROUP),
-    (Stage.ACTIVATION_GRAD, Stage.REDUCE_IN, Via.OWN),
-    (Stage.REDUCE_IN, Stage.REDUCE_OUT, Via.EVERY),
-    (Stage.REDUCE_OUT, Stage.OPTIMIZER, Via.OWN),
-    (Stage.OPTIMIZER, Stage.STATE, Via.OWN),
+    MAY = 0
+    MUST = 1
+
+
+class Where(IntEnum):
+    """On the ranks of which pipeline stages an edge begins."""
+
+    ANY = 0
+    FIRST = 1
+    LAST = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """From ``source`` on a rank to ``target`` on the ranks that ``via`` says."""
+
+    source: Stage
+    target: Stage
+    via: Via = Via.OWN
+    passes: Pass = Pass.MUST
+    where: Where = Where.ANY
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What of a job no record tells, and the layout leaves open."""
+
+    sharding: str = "none"
+    clips: bool = True
+    """Whether the norm scales every gradient, so that a bad one spoils all of them."""
+    skips: bool = True
+    """Whether a step with a bad gradient is left out."""
+    routes: bool = False
+    """Whether ranks compute on what others sent them (ep, cp): then the result need not show at home."""
+
+
+_S, _V = Stage, Via
+_FORWARD = (
+    Edge(_S.GATHER, _S.COMPUTE, passes=Pass.MAY),
+    Edge(_S.GATHER, _S.LOGITS, passes=Pass.MAY),
+    Edge(_S.DATA, _S.COMPUTE, where=Where.FIRST),
+    Edge(_S.DATA, _S.OUTPUT, where=Where.LAST),  # labels
+    Edge(_S.ACTIVATION, _S.COMPUTE, _V.NEXT),
+    Edge(_S.ACTIVATION, _S.ACTIVATION, _V.NEXT),  # past the layers, by the residual
+    Edge(_S.ACTIVATION, _S.COMPUTE, _V.NEXT_ANY, Pass.MAY),
+    Edge(_S.ACTIVATION, _S.COMPUTE, passes=Pass.MAY),  # the next layer; the last one has none
+    Edge(_S.COMPUTE, _S.SEND),
+    Edge(_S.COMPUTE, _S.ACTIVATION),
+    Edge(_S.SEND, _S.ACTIVATION, _V.TENSOR),
+    Edge(_S.SEND, _S.ACTIVATION, _V.EXCHANGE, Pass.MAY),
+    Edge(_S.ACTIVATION, _S.LOGITS, where=Where.LAST),
+    Edge(_S.LOGITS, _S.PARTIAL_LOSS),
+    Edge(_S.PARTIAL_LOSS, _S.OUTPUT, _V.TENSOR),
+    Edge(_S.PARTIAL_LOSS, _S.OUTPUT, _V.EXCHANGE, Pass.MAY),
+    Edge(_S.OUTPUT, _S.MEAN_LOSS, _V.EVERY),
 )
-_SHARDED_UPDATE: Edge = (Stage.OPTIMIZER, Stage.STATE, Via.EVERY)
-"""Under ZeRO-1 and 2 the owner's update is gathered by everybody."""
-_LATE_EXCHANGE: Edge = (Stage.ACTIVATION, Stage.OUTPUT, Via.GROUP)
-"""A bad activation explains a bad loss on its peers (they exchange again after it). Only for what a
-bad value explains: what a rank *sends* late is in `Stage.SEND`, so this edge accuses nobody."""
-
-# What a clean value clears: only where a bad input would surely have shown. An expert or context
-# parallel exchange may route a bad value elsewhere, so clearing goes along tp alone; a clean state
-# clears nothing, since a skipped step keeps it clean beside bad gradients.
-_CLEARS: tuple[Edge, ...] = (
-    (Stage.REDUCE_IN, Stage.REDUCE_OUT, Via.EVERY),
-    (Stage.ACTIVATION_GRAD, Stage.REDUCE_IN, Via.OWN),
-    (Stage.BACKPROP, Stage.ACTIVATION_GRAD, Via.GROUP),
-    (Stage.ACTIVATION_GRAD, Stage.BACKPROP, Via.PREVIOUS),
-    (Stage.OUTPUT, Stage.BACKPROP, Via.OWN),
-    (Stage.OUTPUT, Stage.MEAN_LOSS, Via.EVERY),
-    (Stage.SEND, Stage.OUTPUT, Via.GROUP),
-    (Stage.ACTIVATION, Stage.OUTPUT, Via.OWN),
-    (Stage.SEND, Stage.ACTIVATION, Via.OWN),
-    (Stage.COMPUTE, Stage.ACTIVATION, Via.OWN),
-    (Stage.COMPUTE, Stage.SEND, Via.OWN),
-    (Stage.ACTIVATION, Stage.COMPUTE, Via.NEXT),
-    (Stage.DATA, Stage.COMPUTE, Via.OWN),
-    (Stage.GATHER, Stage.COMPUTE, Via.OWN),
-    (Stage.PRIOR, Stage.GATHER, Via.OWN),
+_BACKWARD = (
+    Edge(_S.OUTPUT, _S.BACKPROP),
+    Edge(_S.OUTPUT, _S.REDUCE_IN),
+    Edge(_S.HANDOVER, _S.BACKPROP, _V.PREVIOUS),
+    Edge(_S.HANDOVER, _S.ACTIVATION_GRAD, _V.PREVIOUS, Pass.MAY),
+    Edge(_S.HANDOVER, _S.HANDOVER, _V.PREVIOUS),
+    Edge(_S.HANDOVER, _S.REDUCE_IN, _V.PREVIOUS),
+    Edge(_S.HANDOVER, _S.BACKPROP, _V.PREVIOUS_ANY, Pass.MAY),
+    Edge(_S.ACTIVATION_GRAD, _S.BACKPROP, passes=Pass.MAY),
+    Edge(_S.BACKPROP, _S.ACTIVATION_GRAD, _V.EXCHANGE, Pass.MAY),
+    Edge(_S.BACKPROP, _S.HANDOVER, _V.TENSOR),
+    Edge(_S.BACKPROP, _S.HANDOVER, _V.EXCHANGE, Pass.MAY),
+    Edge(_S.ACTIVATION_GRAD, _S.HANDOVER),
+    Edge(_S.ACTIVATION_GRAD, _S.REDUCE_IN),
+    Edge(_S.HANDOVER, _S.REDUCE_IN, where=Where.FIRST),  # of the embedding
 )
+EITHER: tuple[tuple[Stage, tuple[Stage, ...]], ...] = ((_S.GATHER, (_S.COMPUTE, _S.LOGITS)),)
+"""What a bad source makes bad in at least one place: where all of them are clean, it was clean."""
+
+
+def edges_of(plan: Plan) -> tuple[Edge, ...]:
+    """All edges, for one way in which the job may work.
+
+    >>> late = Edge(Stage.NORM, Stage.OPTIMIZER)
+    >>> late in edges_of(Plan(skips=True)), late in edges_of(Plan(skips=False))
+    (False, True)
+    """
+    prior = (_S.PRIOR_IN, _S.PRIOR_REDUCED, _S.PRIOR_NORM, _S.PRIOR_UPDATE, _S.PRIOR)
+    now = (_S.REDUCE_IN, _S.REDUCED, _S.NORM, _S.OPTIMIZER, _S.STATE)
+    return (
+        *_update(plan, prior, is_applied=True),
+        *_gather(plan),
+        *(_routed(edge) if plan.routes else edge for edge in (*_FORWARD, *_BACKWARD)),
+        *_update(plan, now, is_applied=not plan.skips),
+    )
+
+
+def _routed(edge: Edge) -> Edge:
+    """The edge where a rank computes for others: what goes away need not come back."""
+    goes_away = ((_S.COMPUTE, _S.ACTIVATION), (_S.SEND, _S.ACTIVATION), (_S.BACKPROP, _S.HANDOVER))
+    is_away = (edge.source, edge.target) in goes_away
+    return replace(edge, passes=Pass.MAY) if is_away else edge
+
+
+def _update(plan: Plan, at: tuple[Stage, ...], *, is_applied: bool) -> tuple[Edge, ...]:
+    own, reduced, norm, update, state = at
+    if plan.sharding == "none":
+        edges = [Edge(own, reduced, _V.TWINS), Edge(own, reduced, _V.SHARD, Pass.MAY)]
+        edges += [Edge(reduced, norm, _V.REPLICA)]
+    else:  # reduced in shards: a bad element is in one of them, and in the norm over all
+        edges = [Edge(own, reduced, _V.SHARD, Pass.MAY), Edge(own, norm, _V.EVERY)]
+        edges += [Edge(reduced, norm, _V.EVERY)]
+    if is_applied:
+        edges += [Edge(reduced, update)]
+        edges += [Edge(norm, update)] if plan.clips else []
+    gathered = plan.sharding in ("zero1", "zero2")
+    return (*edges, Edge(update, state, _V.SHARD if gathered else _V.OWN))
+
+
+def _gather(plan: Plan) -> tuple[Edge, ...]:
+    match plan.sharding:
+        case "zero3":
+            return (Edge(_S.PRIOR, _S.GATHER, _V.SHARD),)
+        case "hsdp":  # which part of the ranks gathers from which is not said
+            return (Edge(_S.PRIOR, _S.GATHER), Edge(_S.PRIOR, _S.GATHER, _V.SHARD, Pass.MAY))
+    return (Edge(_S.PRIOR, _S.GATHER),)
+
 
 _STAGE_OF_METRIC = {
     "nonfinite_send": Stage.SEND,
     "nonfinite_act": Stage.ACTIVATION,
+    "nonfinite_logits": Stage.LOGITS,
     "global_loss": Stage.MEAN_LOSS,
+    "nonfinite_reduced": Stage.REDUCED,
+    "grad_sketch_out": Stage.REDUCED,
 }
 _STAGE_OF_PHASE = {
     Phase.GATHER: Stage.GATHER,
     Phase.DATA: Stage.DATA,
     Phase.FORWARD: Stage.OUTPUT,
-    Phase.BACKWARD: Stage.ACTIVATION_GRAD,
+    Phase.BACKWARD: Stage.HANDOVER,
     Phase.REDUCE_IN: Stage.REDUCE_IN,
-    Phase.REDUCE_OUT: Stage.REDUCE_OUT,
+    Phase.REDUCE_OUT: Stage.NORM,
     Phase.OPTIMIZER: Stage.OPTIMIZER,
     Phase.STATE: Stage.STATE,
 }
+PRIOR_OF = {
+    Stage.REDUCE_IN: Stage.PRIOR_IN,
+    Stage.REDUCED: Stage.PRIOR_REDUCED,
+    Stage.NORM: Stage.PRIOR_NORM,
+    Stage.OPTIMIZER: Stage.PRIOR_UPDATE,
+    Stage.STATE: Stage.PRIOR,
+}
+"""The same stage of the iteration before."""
 
 
 def phase_of(metric: str, role: Role = Role.AS_NAMED, declared: Phase | None = None) -> Phase:
@@ -153,111 +263,3 @@ def stage_of(metric: str, role: Role = Role.AS_NAMED, declared: Phase | None = N
     if role is Role.AS_NAMED and declared is None and base in _STAGE_OF_METRIC:
         return _STAGE_OF_METRIC[base]
     return _STAGE_OF_PHASE[phase_of(metric, role, declared)]
-
-
-class CauseGraph:
-    """The edges of one iteration over a universe of ranks.
-
-    ``chunks`` is the number of model chunks per pipeline stage: with more than one the stages are
-    visited in turn again and again (interleaved), so the last stage also feeds the first.
-    """
-
-    def __init__(self, groups: Groups, *, sharding: str = "none", chunks: int = 1) -> None:
-        self.groups = groups
-        self._is_ring = chunks > 1
-        self._edges = EDGES + ((_SHARDED_UPDATE,) if sharding in ("zero1", "zero2") else ())
-        # One pass settles everything but the pipeline, which moves a stage per pass.
-        # What a rank sent came back to itself in a tp sum; experts and context may have sent it away.
-        self._is_echoed_R = (
-            np.bincount(groups.collective_R)[groups.collective_R]
-            == (np.bincount(groups.tensor_R)[groups.tensor_R])
-        )
-        self._passes = groups.stages * max(chunks, 1) + 1
-
-    def blank(self) -> list[Flags]:
-        """One flag per stage and rank, all off."""
-        return [np.zeros(len(self.groups.ranks_R), dtype=np.bool_) for _ in Stage]
-
-    def clear(self, clean: list[Flags], bad: list[Flags]) -> list[Flags]:
-        """All nodes that must be clean, given the observed ones; an observed bad node never is."""
-        known = [clean_R & ~bad_R for clean_R, bad_R in zip(clean, bad, strict=True)]
-        for _ in range(self._passes):
-            before = sum(int(flags.sum()) for flags in known)
-            for source, target, via in _CLEARS:
-                along_R = self._back(known[target], via, exact=True)
-                if source is Stage.SEND:
-                    along_R = along_R & self._is_echoed_R
-                known[source] |= along_R & ~bad[source]
-            if sum(int(flags.sum()) for flags in known) == before:
-                break
-        return known
-
-    def spread(self, bad: list[Flags], clean: list[Flags]) -> list[Flags]:
-        """All nodes that a bad value upstream explains; a clean node passes nothing on."""
-        reached = self.blank()
-        for _ in range(self._passes):
-            before = sum(int(flags.sum()) for flags in reached)
-            for source, target, via in (*self._edges, _LATE_EXCHANGE):
-                reached[target] |= self._forth((bad[source] | reached[source]) & ~clean[source], via)
-            if sum(int(flags.sum()) for flags in reached) == before:
-                break
-        return reached
-
-    def causes_of(self, targets: list[Flags], clean: list[Flags]) -> list[Flags]:
-        """All nodes, the targets included, from which a bad value can have reached a target."""
-        open_nodes = [flags.copy() for flags in targets]
-        for _ in range(self._passes):
-            before = sum(int(flags.sum()) for flags in open_nodes)
-            for source, target, via in reversed(self._edges):
-                open_nodes[source] |= self._back(open_nodes[target], via) & ~clean[source]
-            if sum(int(flags.sum()) for flags in open_nodes) == before:
-                break
-        return open_nodes
-
-    def _forth(self, from_R: Flags, via: Via) -> Flags:
-        match via:
-            case Via.OWN:
-                return from_R
-            case Via.EVERY:
-                return np.full_like(from_R, from_R.any())
-            case Via.GROUP:
-                return any_in_group(from_R, self.groups.collective_R)
-            case Via.NEXT:
-                return self._shift(from_R, self.groups.replica_R, 1)
-            case Via.PREVIOUS:
-                return self._shift(from_R, self.groups.replica_R, -1)
-
-    def _back(self, to_R: Flags, via: Via, *, exact: bool = False) -> Flags:
-        """From which ranks ``to_R`` has inputs; ``exact``: only those whose input must show in it."""
-        match via:
-            case Via.OWN:
-                return to_R
-            case Via.EVERY:
-                return np.full_like(to_R, to_R.any())
-            case Via.GROUP:
-                return any_in_group(to_R, self.groups.tensor_R if exact else self.groups.collective_R)
-            case Via.NEXT:
-                return self._shift(
-                    to_R, self.groups.line_R if exact else self.groups.replica_R, -1, exact=exact
-                )
-            case Via.PREVIOUS:
-                return self._shift(
-                    to_R, self.groups.line_R if exact else self.groups.replica_R, 1, exact=exact
-                )
-
-    def _shift(self, flags_R: Flags, group_R: Ids, by: int, *, exact: bool = False) -> Flags:
-        """Which ranks lie ``by`` pipeline stages after a flagged rank of their group.
-
-        Only some chunks of interleaved stages pass from the last stage to the first, so ``exact``
-        does not go round.
-        """
-        stages = self.groups.stages
-        if stages == 1:
-            return np.zeros_like(flags_R)
-        hit = np.zeros((int(group_R.max()) + 1, stages), dtype=np.bool_)
-        hit[group_R[flags_R], self.groups.stage_R[flags_R]] = True
-        source_R = self.groups.stage_R - by
-        inside_R = np.full_like(flags_R, self._is_ring and not exact) | (
-            (source_R >= 0) & (source_R < stages)
-        )
-        return np.asarray(hit[group_R, source_R % stages] & inside_R)

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from firstfault.mesh import Layout
-from firstfault.telemetry import UNNAMED_RANK, Phase
+from firstfault.telemetry import UNNAMED_RANK
 
-from .cause_graph import phase_of
 from .difference import join_twins, narrow, trace_ranks
 from .drafts import Draft, interval_of
-from .evidence import Evidence, Json, Sight
+from .evidence import Evidence, Sight
 from .facts import AttemptFacts
 from .incident import MAX_LISTED_RANKS, First, Scope, Suspect
 from .origin import Origin, trace_nonfinite
 from .precedence import Family, family
-from .roles import Role
 from .stall_origin import trace_stall
 
 
@@ -30,7 +27,6 @@ def locate(draft: Draft, facts: AttemptFacts) -> Origin:
             ranks=named(facts.ranks),
             layout=layout,
             roles=roles,
-            is_prior_clean=_is_prior_clean(members, roles, layout),
             chunks=_chunks(facts),
         )
         if traced is not None:
@@ -64,33 +60,6 @@ def _sights(evidence: Evidence) -> list[Sight]:
 def named(ranks: Iterable[int]) -> tuple[int, ...]:
     """``ranks`` without the one that stands for a log which names none."""
     return tuple(rank for rank in ranks if rank != UNNAMED_RANK)
-
-
-def _is_prior_clean(members: Sequence[Evidence], roles: Mapping[str, Role], layout: Layout | None) -> bool:
-    """Whether the update of the iteration just before the fault was seen to leave finite parameters.
-
-    A finite reduced gradient shows it where every rank applies it for itself. Where owners update shards
-    that all others gather, the parameters themselves must have been seen.
-    """
-    start = min(one.first_bad for one in members)
-    before = {metric for one in members for metric, at in _finite_before(one) if at == start - 1}
-    if "nonfinite_param" in before:
-        return True
-    if layout is not None and layout.sharding != "none":
-        return False
-    if layout is not None and any(roles.get(metric) is not Role.LOCAL for metric in before):
-        return True
-    late = [
-        one
-        for one in members
-        if phase_of(one.metric, roles.get(one.metric, Role.AS_NAMED), one.phase) >= Phase.REDUCE_OUT
-    ]
-    return any(one.first_bad == start and one.last_clean == start - 1 for one in late)
-
-
-def _finite_before(nonfinite: Evidence) -> Iterable[tuple[str, Json]]:
-    found = nonfinite.detail.get("finite_before")
-    return found.items() if isinstance(found, dict) else ()
 
 
 def _chunks(facts: AttemptFacts) -> int:

@@ -29,9 +29,6 @@ CHRONIC = 16
 """Iterations in which an activation count above zero went with finite loss and gradients, after which it
 says nothing about its rank. An overflow on its way to the loss needs one or two."""
 
-UPDATES = ("grad_norm", "nonfinite_reduced", "nonfinite_param")
-"""What shows, where it is finite, that the update of an iteration left finite parameters behind."""
-
 _ORDER = ("nonfinite_input", "nonfinite_send", "nonfinite_act", "nonfinite_logits", "nonfinite_loss", "loss")
 """Inside one phase the earlier in the computation comes first."""
 
@@ -96,8 +93,8 @@ def onset_of(scene: Scene, i: int, table: RankTable, roles: Roles) -> Onset:
         ranks=[rank for rank in ranks if rank != UNNAMED_RANK],
         others=[rank for rank in others if rank != UNNAMED_RANK][:MAX_LATER_RANKS],
         last_clean=_last_clean(scene, site, start, first.ranks_R[first.bad_R], table),
-        detail=_detail(scene, site, start, stop) | _finite_before(scene, start, table),
-        sights=(bad + clean)[:MAX_SIGHTS],
+        detail=_detail(scene, site, start, stop),
+        sights=[*_before(scene, start, table, roles), *(bad + clean)[:MAX_SIGHTS]],
     )
 
 
@@ -228,23 +225,38 @@ def _last_clean(scene: Scene, site: Site, start: int, ranks: Ranks, table: RankT
     return int(known.min()) if len(known) else None
 
 
-def _finite_before(scene: Scene, start: int, table: RankTable) -> dict[str, Json]:
-    """When the reduced gradient and the parameters were last seen finite before the row ``start``.
-
-    What was reduced is the same everywhere: one rank that saw it finite suffices.
-    """
-    at: dict[str, Json] = {}
-    rows = table.rows(scene.block.ranks_R)
-    sites = {site.metric: site for site in scene.sites}
-    for metric in UPDATES:
-        last = int(table.column(metric)[rows].max(initial=UNKNOWN))
-        if metric in sites and start:
-            clean_T = np.logical_or.reduce(sites[metric].clean(0, start), axis=1)
-            if clean_T.any():
-                last = int(scene.block.iteration_T[start - 1 - int(np.argmax(clean_T[::-1]))])
-        if last != UNKNOWN:
-            at[metric] = last
-    return {"finite_before": at} if at else {}
+def _before(scene: Scene, start: int, table: RankTable, roles: Roles) -> list[Sight]:
+    """Who was clean in the update of the iteration just before the row ``start``, as far as it was seen."""
+    block = scene.block
+    before = int(block.iteration_T[start]) - 1
+    if before < 0:
+        return []
+    begins = int(np.searchsorted(block.iteration_T, before))
+    at_R = table.rows(block.ranks_R)
+    sights = []
+    for site in scene.sites:
+        role = roles.role_of(site.metric)
+        if phase_of(site.metric, role, site.contract.declared_phase) < Phase.REDUCE_IN:
+            continue
+        clean_R = table.column(site.metric)[at_R] == before
+        if begins < start:
+            clean_R = site.clean(begins, start).any(axis=0)
+            if site.bad_TR is not None:
+                clean_R &= ~site.bad_TR[begins:start].any(axis=0)
+        if clean_R.any():
+            ranks_R = block.ranks_R[clean_R]
+            every_R = np.ones(len(ranks_R), np.bool_)
+            sights.append(
+                Sight(
+                    metric=site.metric,
+                    iteration=before,
+                    ranks_R=ranks_R,
+                    bad_R=~every_R,
+                    clean_R=every_R,
+                    phase=site.contract.declared_phase,
+                )
+            )
+    return sights[:MAX_SIGHTS]
 
 
 def _detail(scene: Scene, site: Site, start: int, stop: int) -> dict[str, Json]:

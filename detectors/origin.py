@@ -8,7 +8,7 @@ Axes: R ranks of the universe, ascending.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,18 +17,19 @@ from firstfault.mesh import Layout
 from firstfault.telemetry import WHOLE_ITERATION, Phase
 from ingest.blocks import Flags
 
-from .cause_graph import CauseGraph, Stage
+from .cause_flow import WORD, CauseFlow
+from .cause_graph import Plan, Stage, edges_of
 from .evidence import Sight
 from .incident import MAX_LISTED_RANKS
-from .rank_groups import Groups, any_in_group, groups_of
+from .rank_groups import Groups, groups_of
 from .roles import Role
 from .sightings import Sightings
 
-MAX_CLOSURES = 256
-"""First observations inside one replica whose causes are intersected one by one. Beyond it the
-suspects stay a superset of the true ones, which is honest and keeps a large replica cheap."""
+MAX_TARGETS = 256
+"""First observations whose causes are intersected. Beyond it the suspects stay a superset of the true ones,
+which is honest and keeps a large job cheap."""
 
-_COUPLED = (Stage.MEAN_LOSS, Stage.REDUCE_OUT, Stage.OPTIMIZER, Stage.STATE)
+_COUPLED = (Stage.MEAN_LOSS, Stage.REDUCED, Stage.NORM, Stage.OPTIMIZER, Stage.STATE)
 """Stages with inputs from every replica; all others depend on one replica and the prior state."""
 
 
@@ -67,111 +68,90 @@ def trace_nonfinite(
     ranks: Collection[int] = (),
     layout: Layout | None = None,
     roles: Mapping[str, Role] | None = None,
-    is_prior_clean: bool = False,
     chunks: int = 1,
 ) -> Origin | None:
     """The origin of non-finite values, which pass through every sum; None when no sight is bad.
 
-    ``ranks`` are all that reported (more may come from the layout and the sights), ``is_prior_clean``
-    says that a reduced value of the iteration just before was seen finite, ``chunks`` is the number
-    of model chunks per pipeline stage.
+    ``ranks`` are all that reported (more may come from the layout and the sights), ``chunks`` is the
+    number of model chunks per pipeline stage. Sights of the iteration just before tell which update was
+    clean. Whether the job clips and skips is not known: a suspect is who can have done it either way.
     """
     scene = Sightings.of(sights, ranks, layout, roles or {})
     if scene is None:
         return None
     groups = groups_of(layout, scene.ranks_R)
-    graph = CauseGraph(groups, sharding=layout.sharding if layout else "none", chunks=chunks)
-    clean = graph.clear(scene.clean, scene.bad)
-    first = _first(scene.bad, graph.spread(scene.bad, clean))
-    shared_R = ~clean[Stage.GATHER] & ~np.bool_(is_prior_clean)
-    if clean[Stage.GATHER].any():
-        # What is shared (the update before, gathered shards) is the same on every holder of a part.
-        shared_R &= ~np.isin(groups.shard_R, groups.shard_R[clean[Stage.GATHER]])
-    suspect_R = _suspects(graph, first, clean, shared_R, chunks)
-    return _conclude(scene, groups, first, suspect_R, layout)
+    flows = [CauseFlow(groups, edges_of(plan), chunks=chunks) for plan in _plans(scene, groups, layout)]
+    traced = [_trace(flow, scene) for flow in flows]
+    suspect_R = np.logical_or.reduce([each.suspect_R for each in traced])
+    if not suspect_R.any():
+        # A norm over what was finite on every rank cannot have come from the loss that was not: then a
+        # clean value missed something, and the earlier observation is the better witness.
+        suspect_R = np.logical_or.reduce([each.local_R for each in traced])
+    return _conclude(scene, groups, traced[0].first, suspect_R, layout)
 
 
-def _first(bad: list[Flags], explained: list[Flags]) -> list[Flags]:
-    """The bad nodes that no bad node explains."""
-    first = [bad_R & ~explained_R for bad_R, explained_R in zip(bad, explained, strict=True)]
-    if any(flags.any() for flags in first):
-        return first
-    # Interleaved stages explain each other in a ring: then the earliest stage seen bad is first.
-    stage = next(stage for stage in Stage if bad[stage].any())
-    return [flags if at == stage else np.zeros_like(flags) for at, flags in enumerate(bad)]
+@dataclass(frozen=True, slots=True, eq=False)
+class _Traced:
+    """What one plan leaves: the first observations, who can have caused all, who all inside a replica."""
+
+    first: list[Flags]
+    suspect_R: Flags
+    local_R: Flags
 
 
-def _suspects(
-    graph: CauseGraph, first: list[Flags], clean: list[Flags], shared_R: Flags, chunks: int
-) -> Flags:
-    """The ranks that can have caused every first observation; none when no rank can.
-
-    Whatever a shared input (the update before, gathered shards) reaches can have come from any rank,
-    and so restricts nothing. All other causes of a first observation inside a replica lie in that
-    replica: two of them in two replicas have none in common.
-    """
-    suspect_R = np.ones_like(shared_R)
-    from_shared = graph.blank()
-    from_shared[Stage.GATHER] |= shared_R
-    reached = graph.spread(from_shared, clean)
-    local = [
-        flags & ~reached_R if stage not in _COUPLED else np.zeros_like(flags)
-        for stage, flags, reached_R in zip(Stage, first, reached, strict=True)
+def _plans(scene: Sightings, groups: Groups, layout: Layout | None) -> list[Plan]:
+    """The ways in which the job may work, as far as they lead to other suspects."""
+    shardings = ["none", "zero1"] if layout is None else [layout.sharding]
+    has_parts = len(np.unique(groups.shard_R)) > 1 or shardings[-1] != "none"
+    routes = not np.array_equal(groups.collective_R, groups.tensor_R)
+    is_late = scene.bad[Stage.OPTIMIZER].any() or scene.bad[Stage.STATE].any()
+    return [
+        Plan(sharding, clips, skips, routes)
+        for skips in ((False, True) if is_late else (True,))
+        for sharding in shardings
+        for clips in ((True, False) if has_parts else (True,))
     ]
-    replicas = np.unique(graph.groups.replica_R[np.logical_or.reduce(local)])
-    if len(replicas) > 1:
-        return np.zeros_like(suspect_R)
-    if len(replicas) == 1:
-        inside_R = graph.groups.replica_R == replicas[0]
-        suspect_R &= _common_causes(graph, local, clean, inside_R, chunks)
-    local_R = suspect_R
-    for stage in _COUPLED:
-        if first[stage].any():
-            suspect_R = suspect_R & _coupled_causes(graph, stage, first[stage], clean, shared_R)
-    # A norm over what was finite on every rank cannot have come from the loss that was not: then a
-    # clean value missed something, and the earlier observation is the better witness.
-    return suspect_R if suspect_R.any() or not len(replicas) else local_R
+
+
+def _trace(flow: CauseFlow, scene: Sightings) -> _Traced:
+    exists = flow.existing([bad_R | clean_R for bad_R, clean_R in zip(scene.bad, scene.clean, strict=True)])
+    cleared = flow.clear(scene.clean, scene.bad, exists)
+    open_nodes = [there_R & ~clean_R for there_R, clean_R in zip(exists, cleared, strict=True)]
+    first = _first(flow, scene.bad, open_nodes)
+    suspect_R = _common_causes(flow, first, open_nodes, Stage)
+    if suspect_R.any():
+        return _Traced(first, suspect_R, suspect_R)
+    local = [stage for stage in Stage if stage not in _COUPLED]
+    return _Traced(first, suspect_R, _common_causes(flow, first, open_nodes, local))
+
+
+def _first(flow: CauseFlow, bad: Sequence[Flags], open_nodes: Sequence[Flags]) -> list[Flags]:
+    """The bad nodes that no bad node explains; of those that explain each other in a ring the earliest."""
+    explained = flow.spread(bad, open_nodes)
+    first = [bad_R & ~explained_R for bad_R, explained_R in zip(bad, explained, strict=True)]
+    for stage in Stage:
+        if not bad[stage].any():
+            continue
+        reached = flow.spread(first, open_nodes)
+        first[stage] = first[stage] | (bad[stage] & ~reached[stage])
+    return first
 
 
 def _common_causes(
-    graph: CauseGraph, local: list[Flags], clean: list[Flags], inside_R: Flags, chunks: int
+    flow: CauseFlow, first: Sequence[Flags], open_nodes: Sequence[Flags], stages: Iterable[Stage]
 ) -> Flags:
-    """The intersection of the causes of each first observation inside one replica."""
-    part = CauseGraph(graph.groups.only(inside_R), chunks=chunks)
-    part_clean = [flags[inside_R] for flags in clean]
-    common_R = np.ones(int(inside_R.sum()), dtype=np.bool_)
-    nodes = [(stage, int(at)) for stage in Stage for at in np.flatnonzero(local[stage][inside_R])]
-    for stage, at in nodes[:MAX_CLOSURES]:
-        target = part.blank()
-        target[stage][at] = True
-        common_R &= np.logical_or.reduce(part.causes_of(target, part_clean))
-        if not common_R.any():
+    """The ranks that can have caused every first observation at some stages; none where there is none."""
+    nodes = [(stage, int(at)) for stage in stages for at in np.flatnonzero(first[stage])]
+    suspect_R = np.full(len(first[0]), bool(nodes))
+    step = -(-len(nodes) // MAX_TARGETS) or 1  # spread over all of them, so that no replica is left out
+    chosen = nodes[::step]
+    for start in range(0, len(chosen), WORD):
+        part = chosen[start : start + WORD]
+        every = np.uint64((1 << len(part)) - 1)
+        suspect_R &= flow.causes(part, open_nodes) == every
+        if not suspect_R.any():
             break
-    suspect_R = np.zeros_like(inside_R)
-    suspect_R[inside_R] = common_R
     return suspect_R
-
-
-def _coupled_causes(
-    graph: CauseGraph, stage: Stage, first_R: Flags, clean: list[Flags], shared_R: Flags
-) -> Flags:
-    """The common causes of first observations at a stage that all replicas feed."""
-    target = graph.blank()
-    target[stage] |= first_R
-    if stage >= Stage.OPTIMIZER and (any_in_group(clean[stage], graph.groups.shard_R) & first_R).any():
-        # All holders of a part apply the same update: one of them clean means that the update was clean.
-        return first_R if first_R.sum() == 1 else np.zeros_like(first_R)
-    nodes = graph.causes_of(target, clean)
-    if (nodes[Stage.GATHER] & shared_R).any():
-        return np.ones_like(first_R)
-    # Behind the reduction each rank has its own copy, which two ranks do not share.
-    own = () if first_R.sum() == 1 else tuple(at for at in _COUPLED if at <= stage)
-    sharded = nodes[Stage.OPTIMIZER].sum() > nodes[Stage.STATE].sum() > 0
-    return np.asarray(
-        np.logical_or.reduce(
-            [nodes[at] for at in Stage if at not in own or (sharded and at is Stage.OPTIMIZER)]
-        )
-    )
 
 
 def _conclude(

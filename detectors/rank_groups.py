@@ -28,10 +28,12 @@ class Groups:
     """Ranks joined by tp alone."""
     replica_R: Ids
     """Ranks that together hold one replica of the model: joined by tp, cp, ep, pp."""
-    line_R: Ids
-    """Ranks joined by tp and pp: along it a clean value surely clears its source."""
     shard_R: Ids
     """Ranks that hold the same part of the model: they differ along dp, cp, ep or an unknown axis."""
+    twin_R: Ids
+    """Ranks that hold the same part, experts included: those of `shard_R` that do not differ along ep."""
+    place_R: Ids
+    """Ranks joined by pp alone: who has the same place in another pipeline stage."""
     stage_R: Ids
     """Pipeline stage."""
 
@@ -40,17 +42,14 @@ class Groups:
         """Number of pipeline stages."""
         return int(self.stage_R.max(initial=0)) + 1
 
-    def only(self, chosen_R: Flags) -> Groups:
-        """The same groups over fewer ranks."""
-        return Groups(
-            self.ranks_R[chosen_R],
-            collective_R=_renumber(self.collective_R[chosen_R]),
-            tensor_R=_renumber(self.tensor_R[chosen_R]),
-            replica_R=_renumber(self.replica_R[chosen_R]),
-            line_R=_renumber(self.line_R[chosen_R]),
-            shard_R=_renumber(self.shard_R[chosen_R]),
-            stage_R=_renumber(self.stage_R[chosen_R]),
-        )
+    def shifted(self, by: int, *, is_ring: bool = False) -> Ids:
+        """For each rank the position of the one in its place ``by`` pipeline stages on; -1 where none is."""
+        at = np.full((int(self.place_R.max(initial=0)) + 1, self.stages), -1, dtype=np.int64)
+        at[self.place_R, self.stage_R] = np.arange(len(self.ranks_R))
+        wanted_R = self.stage_R + by
+        inside_R = (wanted_R >= 0) & (wanted_R < self.stages)
+        found_R: Ids = at[self.place_R, wanted_R % self.stages]
+        return found_R if is_ring else np.where(inside_R, found_R, -1)
 
 
 def groups_of(layout: Layout | None, ranks_R: Ranks) -> Groups:
@@ -59,7 +58,7 @@ def groups_of(layout: Layout | None, ranks_R: Ranks) -> Groups:
     alone_R = np.arange(count, dtype=np.int64)
     if layout is None or not layout.axes:
         one_R = np.zeros(count, dtype=np.int64)
-        return Groups(ranks_R, alone_R, alone_R, alone_R, alone_R, one_R, one_R)
+        return Groups(ranks_R, alone_R, alone_R, alone_R, one_R, one_R, alone_R, one_R)
     none = (-1,) * len(layout.axes)
     place_RA = np.array([layout.coordinates.get(int(rank), none) for rank in ranks_R], dtype=np.int64)
     place_RA = place_RA.reshape(count, len(layout.axes))
@@ -85,8 +84,9 @@ def groups_of(layout: Layout | None, ranks_R: Ranks) -> Groups:
         collective_R=without("tp", "cp", "ep"),
         tensor_R=without("tp"),
         replica_R=without("tp", "cp", "ep", "pp"),
-        line_R=without("tp", "pp"),
         shard_R=number(model),
+        twin_R=number([*model, *(axis for axis in ("ep",) if axis in layout.axes)]),
+        place_R=without("pp"),
         stage_R=_renumber(stage_R),
     )
 

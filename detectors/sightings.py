@@ -14,7 +14,7 @@ from firstfault.mesh import Layout
 from firstfault.telemetry import WHOLE_ITERATION, Phase
 from ingest.blocks import Flags, Ranks
 
-from .cause_graph import Stage, phase_of, stage_of
+from .cause_graph import PRIOR_OF, Stage, phase_of, stage_of
 from .evidence import Sight
 from .roles import Role
 
@@ -53,6 +53,8 @@ class Sightings:
             scene.bad_ranks.update(sight.ranks_R[sight.bad_R].tolist())
             if sight.iteration == at and sight.microbatch in (within, WHOLE_ITERATION):
                 scene._see(sight, roles.get(sight.metric, Role.AS_NAMED))
+            elif sight.iteration == at - 1:
+                scene._see_before(sight, roles.get(sight.metric, Role.AS_NAMED))
         for stage in Stage:
             clean[stage] &= ~bad[stage]
         return scene
@@ -71,9 +73,17 @@ class Sightings:
             self.phase.setdefault(stage, phase_of(sight.metric, role, sight.phase))
         self.bad[stage] |= bad_R
         self.clean[stage] |= clean_R
-        if sight.metric.partition("/")[0] == "nonfinite_act":
+        if stage is Stage.ACTIVATION and sight.metric.startswith("nonfinite_act"):
             # It counts all that the rank computes, and what it sends is part of that.
             self.clean[Stage.SEND] |= clean_R
+        elif stage is Stage.SEND:
+            self.clean[Stage.PARTIAL_LOSS] |= clean_R
+
+    def _see_before(self, sight: Sight, role: Role) -> None:
+        """Take what was clean in the update of the iteration before."""
+        stage = PRIOR_OF.get(stage_of(sight.metric, role, sight.phase))
+        if stage is not None:
+            self.clean[stage][np.searchsorted(self.ranks_R, sight.ranks_R[sight.clean_R])] = True
 
 
 def _order(metric: str) -> tuple[bool, bool, str]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detectors.cause_graph import EDGES, Stage, stage_of
+from detectors.cause_graph import Plan, Stage, edges_of, stage_of
 from detectors.difference import trace_ranks
 from detectors.origin import Origin, trace_nonfinite
 from detectors.rank_groups import groups_of
@@ -74,7 +74,7 @@ def test_an_agreed_norm_alone_leaves_every_rank_suspect() -> None:
 
 
 def test_all_losses_at_once_after_a_finite_update_share_a_cause() -> None:
-    origin = trace(sight("loss", EIGHT), sight("grad_norm", EIGHT), is_prior_clean=True)
+    origin = trace(sight("loss", EIGHT), sight("grad_norm", EIGHT), sight("grad_norm", clean=EIGHT, iteration=699))
     assert origin.is_common and origin.is_all and not origin.is_tie
 
 
@@ -103,7 +103,8 @@ def test_without_a_layout_ranks_that_fail_together_may_share_a_model() -> None:
     ("clearing", "suspects"),
     [
         ([], (2, 3)),
-        ([sight("nonfinite_act", clean=[2])], (3,)),
+        # its part of the logits, which the loss of both is made of, comes after its activations
+        ([sight("nonfinite_act", clean=[2])], (2, 3)),
         ([sight("nonfinite_send/tp", clean=[2])], (3,)),
         ([sight("nonfinite_act", [2, 3], [0, 1])], (2, 3)),
         ([sight("nonfinite_act", [3], [0, 1, 2])], (3,)),
@@ -134,21 +135,23 @@ def test_the_last_pipeline_stage_accuses_all_stages_of_its_replica_that_nothing_
 
 def test_a_later_stage_is_a_suspect_of_a_gradient_but_not_of_an_activation() -> None:
     pipeline = mesh(("pp", 2), ("dp", 2))
-    backward = trace(sight("act_grad_norm", [0], [1]), layout=pipeline)
-    forward = trace(sight("nonfinite_act", [0], [1]), layout=pipeline)
+    before = sight("grad_norm", clean=range(4), iteration=699)
+    backward = trace(sight("act_grad_norm", [0], [1]), before, layout=pipeline)
+    forward = trace(sight("nonfinite_act", [0], [1]), before, layout=pipeline)
     assert (backward.listed, forward.listed) == ((0, 2), (0,))
 
 
 def test_interleaved_stages_are_visited_in_turn() -> None:
-    seen = sight("nonfinite_act", [0], [1, 3, 5, 7])
-    plain = trace(seen, layout=PP4)
-    interleaved = trace(seen, layout=PP4, chunks=2)
+    seen = (sight("nonfinite_act", [0], [1, 3, 5, 7]), sight("grad_norm", clean=EIGHT, iteration=699))
+    plain = trace(*seen, layout=PP4)
+    interleaved = trace(*seen, layout=PP4, chunks=2)
     assert (plain.listed, interleaved.listed) == ((0,), (0, 2, 4, 6))
 
 
 def test_an_expert_exchange_accuses_its_group_and_clears_nobody() -> None:
     experts = mesh(("dp", 2), ("ep", 2))
-    origin = trace(sight("loss", [2], [0, 1, 3]), layout=experts)
+    before = sight("grad_norm", clean=range(4), iteration=699)
+    origin = trace(sight("loss", [2], [0, 1, 3]), before, layout=experts)
     assert origin.listed == (2, 3)
 
 
@@ -201,8 +204,15 @@ def test_nothing_bad_has_no_origin() -> None:
     assert trace_nonfinite([sight("loss", clean=EIGHT)], layout=DP8) is None
 
 
-def test_edges_run_forward_except_between_pipeline_stages() -> None:
-    assert all(source < target for source, target, via in EDGES if via.name not in ("NEXT", "PREVIOUS"))
+def test_edges_run_forward_except_between_pipeline_stages_and_layers() -> None:
+    back = {"NEXT", "PREVIOUS", "NEXT_ANY", "PREVIOUS_ANY"}
+    for plan in (Plan(), Plan("zero1", clips=False, skips=False), Plan("zero3"), Plan("hsdp")):
+        loops = [edge for edge in edges_of(plan) if edge.source >= edge.target and edge.via.name not in back]
+        assert {(edge.source, edge.target) for edge in loops} == {
+            (Stage.ACTIVATION, Stage.COMPUTE),
+            (Stage.ACTIVATION_GRAD, Stage.BACKPROP),
+        }
+        assert not any(edge.passes for edge in loops)
 
 
 @settings(max_examples=60, deadline=None)
