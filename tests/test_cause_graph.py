@@ -74,7 +74,8 @@ def test_an_agreed_norm_alone_leaves_every_rank_suspect() -> None:
 
 
 def test_all_losses_at_once_after_a_finite_update_share_a_cause() -> None:
-    origin = trace(sight("loss", EIGHT), sight("grad_norm", EIGHT), sight("grad_norm", clean=EIGHT, iteration=699))
+    before = sight("grad_norm", clean=EIGHT, iteration=699)
+    origin = trace(sight("loss", EIGHT), sight("grad_norm", EIGHT), before)
     assert origin.is_common and origin.is_all and not origin.is_tie
 
 
