@@ -30,7 +30,7 @@ def write_drill(
     Raises:
         DrillError: a setting is out of range, or torch is not installed.
     """
-    progress = _show_progress if sys.stderr.isatty() else None
+    progress = show_progress if sys.stderr.isatty() else None
     path = run_drill(scenario, seed, ranks, iterations, out, engine=engine, progress=progress)
     if progress is not None:
         sys.stderr.write("\r\x1b[K")
@@ -50,7 +50,8 @@ def write_all(folder: Path) -> None:
         sys.stdout.write(f"{path}\n")
 
 
-def _show_progress(done: int, total: int) -> None:
+def show_progress(done: int, total: int) -> None:
+    """A counter on the terminal that overwrites itself."""
     if done % _COUNTER_EVERY == 0 or done == total:
         sys.stderr.write(f"\rtraining: iteration {done} of {total}")
         sys.stderr.flush()

@@ -1,0 +1,195 @@
+"""One drill of the rig as a person asks for it: names and numbers become a job and a fault, and a log.
+
+Standard library only, until a job runs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ...telemetry import Event, Record
+from ...wire import encode_event, encode_record
+from ..plans import DrillError
+from .catalogue import CATALOGUE, check, usual
+from .spec import Fault, Job, Kind, Layout, LayoutName, Site, data_parallel
+from .training import Restart, RigTraining
+
+ENGINES = ("virtual", "processes")
+_SGD_LR = 0.2
+"""Learning rate of SGD: fifty times that of AdamW trains the same model."""
+_LAYOUTS = {LayoutName.DP: data_parallel()}
+Name = TypeVar("Name", bound=StrEnum)
+Progress = Callable[[int, int], None]
+"""Told (iterations done, iterations in all)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RigDrill:
+    """What is asked for. None takes the kind's usual value, or one drawn from the seed."""
+
+    kind: str | None = None
+    """None trains without a fault."""
+    site: str | None = None
+    layout: str = "dp"
+    ranks: int | None = None
+    iterations: int = 600
+    seed: int = 0
+    rank: int | None = None
+    at: int | None = None
+    """First iteration in which the fault acts."""
+    lasts: int | None = None
+    """Iterations; 0 until the end."""
+    rate: float | None = None
+    bit: int | None = None
+    dtype: str | None = None
+    magnitude: float | None = None
+    count: int | None = None
+    place: str | None = None
+    optimizer: str = "adamw"
+    precision: str = "fp32"
+    engine: str = "virtual"
+
+
+def planned(drill: RigDrill) -> tuple[Job, Fault | None]:
+    """The job and the fault of a drill: the same drill, the same of both.
+
+    >>> job, fault = planned(RigDrill(kind="bit_flip", site="parameter", seed=4))
+    >>> fault.site, 150 <= fault.iteration < 450, fault.rank < job.layout.ranks
+    (<Site.PARAMETER: 'parameter'>, True, True)
+
+    Raises:
+        DrillError: a name is unknown, a value out of range, or the fault does not fit the job.
+    """
+    if drill.engine not in ENGINES:
+        raise DrillError(f"engine must be {' or '.join(ENGINES)}, got {drill.engine!r}")
+    layout = _layout(drill)
+    fault = None if drill.kind is None else _fault(drill, layout)
+    job = Job(
+        seed=drill.seed,
+        run=drill.kind or "healthy",
+        layout=layout,
+        iterations=drill.iterations,
+        training=_training(drill, fault),
+    )
+    check(job, fault)
+    return job, fault
+
+
+def write_drill(
+    drill: RigDrill, out: Path | None = None, twin: Path | None = None, progress: Progress | None = None
+) -> Path:
+    """Run a drill and write its log, and the log of the same job without the fault to ``twin``.
+
+    Raises:
+        DrillError: as of `planned`; or torch is not installed.
+        OSError: a log cannot be written.
+    """
+    from ..log import write_log
+
+    job, fault = planned(drill)
+    if twin is not None and fault is None:
+        raise DrillError("a twin is the run without the fault: it needs a kind")
+    path = log_path(job.run, out)
+    twin_path = None if twin is None else log_path(f"{job.run}-twin", twin)
+    write_log(_lines(_said(drill, job, fault), job, progress), path)
+    if twin_path is not None:
+        write_log(_lines(_said(drill, job, None), job, progress), twin_path)
+    return path
+
+
+def log_path(name: str, out: Path | None) -> Path:
+    """Where a log goes, given a file, a folder or nothing.
+
+    Raises:
+        DrillError: the file has another ending than .jsonl or .jsonl.gz.
+    """
+    if out is None or out.is_dir() or not out.suffix:
+        return (out or Path()) / f"{name}.jsonl.gz"
+    if not out.name.endswith((".jsonl", ".jsonl.gz")):
+        raise DrillError(f"out must end in .jsonl or .jsonl.gz or be a folder, got {str(out)!r}")
+    return out
+
+
+def _said(drill: RigDrill, job: Job, fault: Fault | None) -> Iterator[Record | Event]:
+    if find_spec("torch") is None:
+        raise DrillError("a drill trains a real model and needs torch: pip install torch")
+    if drill.engine == "processes":
+        from .processes import run_in_processes
+
+        return run_in_processes(job, fault)
+    from .engine import run
+
+    return run(job, fault)
+
+
+def _lines(said: Iterable[Record | Event], job: Job, progress: Progress | None) -> Iterator[str]:
+    done = -1
+    for one in said:
+        if progress is not None and one.iteration > done:
+            done = one.iteration
+            progress(done + 1, job.iterations)
+        yield encode_record(one) if isinstance(one, Record) else encode_event(one)
+
+
+def _fault(drill: RigDrill, layout: Layout) -> Fault:
+    kind = _named(Kind, "kind", drill.kind)
+    entry = CATALOGUE.get(kind)
+    if entry is None:
+        raise DrillError(f"kind must be one of {', '.join(CATALOGUE)}, got {drill.kind!r}")
+    site = entry.sites[0] if drill.site is None else _named(Site, "site", drill.site)
+    rng = random.Random(f"{kind}/{drill.seed}")
+    at = rng.randrange(max(1, drill.iterations // 4), max(2, 3 * drill.iterations // 4))
+    rank = rng.randrange(layout.ranks)
+    fault = usual(kind, at, rank=rank, site=site, seed=drill.seed)
+    given: dict[str, Any] = {
+        "iteration": drill.at,
+        "rank": drill.rank,
+        "lasts": drill.lasts or None,
+        "rate": drill.rate,
+        "bit": drill.bit,
+        "dtype": drill.dtype,
+        "magnitude": drill.magnitude,
+        "count": drill.count,
+        "place": drill.place,
+    }
+    fault = replace(fault, **{name: value for name, value in given.items() if value is not None})
+    return replace(fault, lasts=None) if drill.lasts == 0 else fault
+
+
+def _training(drill: RigDrill, fault: Fault | None) -> RigTraining:
+    """The usual training, with what the site of the fault needs."""
+    site = None if fault is None else fault.site
+    training = RigTraining(
+        optimizer=drill.optimizer,
+        precision="fp16" if site is Site.LOSS_SCALE else drill.precision,
+    )
+    if drill.optimizer == "sgd":
+        training = replace(training, peak_lr=_SGD_LR, weight_decay=0.0)
+    if fault is not None and site is Site.CHECKPOINT:
+        training = replace(training, restarts=(Restart(iteration=fault.iteration),))
+    return training
+
+
+def _layout(drill: RigDrill) -> Layout:
+    name = _named(LayoutName, "layout", drill.layout)
+    layout = _LAYOUTS.get(name)
+    if layout is None:
+        raise DrillError(f"layout must be one of {', '.join(_LAYOUTS)}, got {drill.layout!r}")
+    if drill.ranks is None or drill.ranks == layout.ranks:
+        return layout
+    if len(layout.mesh) > 1:
+        raise DrillError(f"ranks of layout {name} must be {layout.ranks}, got {drill.ranks}")
+    return replace(layout, ranks=drill.ranks, mesh=((layout.mesh[0][0], drill.ranks),))
+
+
+def _named(names: type[Name], what: str, value: str | None) -> Name:
+    try:
+        return names(value or "")
+    except ValueError:
+        raise DrillError(f"{what} must be one of {', '.join(names)}, got {value!r}") from None
