@@ -19,8 +19,8 @@ from .base import State
 from .evidence import Check, CheckState, Finding
 from .groups import fingerprint, summing_groups
 from .linear_evidence import Place, evidence_of
-from .linear_fit import LEARNED_CHECKS, Given
-from .linear_rows import Reductions, columns_of, memberships, uneven
+from .linear_fit import LEARNED_CHECKS, Given, Sums
+from .linear_rows import Reductions, agreed_at, columns_of, memberships, uneven
 from .linear_stream import LinearStream
 
 OUT, IN = "grad_sketch_out", "grad_sketch_in"
@@ -188,8 +188,14 @@ class LinearChecksum:
             bucket.complete += 1
             if _is_void(bucket.shares.setdefault(least, [0, 0]), bool(is_uneven_T[t])):
                 continue
-            iteration, microbatch = int(block.iteration_T[t]), int(block.microbatch_T[t])
-            for episode in stream.feed(iteration, microbatch, in_N, out_N, self._given):
+            sums = Sums.of(
+                int(block.iteration_T[t]),
+                in_N,
+                out_N,
+                norm=agreed_at(block, "grad_norm", t, members_N),
+                loss_scale=agreed_at(block, "loss_scale", t, members_N),
+            )
+            for episode in stream.feed(sums, int(block.microbatch_T[t]), in_N, out_N, self._given):
                 yield evidence_of(place, stream, episode)
 
     def _why(self) -> str:

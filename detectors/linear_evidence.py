@@ -46,21 +46,25 @@ def evidence_of(place: Place, stream: LinearStream, episode: Episode) -> Evidenc
         statistic=episode.statistic,
         threshold=episode.threshold,
         direction=Direction.DIFFERS,
+        supporting=episode.is_clipping,
         detail=_detail(stream, episode),
         sights=(_sight(place.metric, stream, episode),),
     )
 
 
 def _detail(stream: LinearStream, episode: Episode) -> dict[str, Json]:
-    assert stream.fit is not None, "an episode needs a relation"
     detail: dict[str, Json] = {
         FAULT: episode.fault,
-        "collective": stream.fit.collective.value,
-        "factor": stream.fit.factor,
+        "collective": episode.collective,
+        "factor": episode.factor,
         "members": len(stream.ranks_N),
         "expected": episode.expected,
         "got": episode.got,
     }
+    if episode.is_clipping:
+        detail["note"] = "the second sketch is taken behind the clipping: no fault"
+    elif episode.may_be_clipping:
+        detail["note"] = "clipping between the two sketches would look the same"
     if episode.is_over:
         detail |= {"wrong_checks": episode.wrong_checks, "last_bad": episode.last_bad}
     return detail

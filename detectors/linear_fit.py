@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -34,6 +34,8 @@ half of this."""
 FIT = 3e-3
 """Greatest median residual of a relation that holds: bfloat16 keeps eight bits, and its reductions over a
 thousand ranks err by a thousandth. What scatters by more is no linear sketch, or a member is missing."""
+NORM_DIGITS = 1e-3
+"""Relative error of a reported norm: logs print it with four digits, and it may be of bfloat16."""
 _NEAR = 1e-3
 """Relative difference up to which results of one all-reduce are the same result; shards differ by as
 much as they are large."""
@@ -98,9 +100,19 @@ class Sums:
     """Whether more than half of the outs are the middle one but for rounding."""
     spread: float
     """Greatest difference of those from the middle one."""
+    norm: float = math.nan
+    """The gradient norm before clipping, as the members agreed on it; NaN where none was reported."""
+    loss_scale: float = math.nan
 
     @classmethod
-    def of(cls, iteration: int, in_N: Sequence[float], out_N: Sequence[float]) -> Sums:
+    def of(
+        cls,
+        iteration: int,
+        in_N: Sequence[float],
+        out_N: Sequence[float],
+        norm: float = math.nan,
+        loss_scale: float = math.nan,
+    ) -> Sums:
         """The sums of what the members reported."""
         middle = statistics.median_low(out_N)
         near = [abs(out - middle) for out in out_N if abs(out - middle) <= _NEAR * max(abs(out), abs(middle))]
@@ -113,6 +125,8 @@ class Sums:
             middle_out=middle,
             has_one_result=2 * len(near) > len(out_N),
             spread=max(near),
+            norm=norm,
+            loss_scale=loss_scale,
         )
 
 
@@ -126,6 +140,26 @@ class Fit:
     """Greatest residual that is noise, relative to the scale of the check."""
     agreement: float
     """The same for results that differ between ranks: 0 where they were always bit-equal."""
+    clip_norm: float | None = None
+    """The norm to which the gradient is clipped between the two sketches; None where it is not."""
+    is_unscaled: bool = False
+    """Whether the loss scale is divided out between the two sketches."""
+
+    def factor_at(self, sums: Sums) -> float:
+        """The factor of one check: clipping and a loss scale change it from step to step; NaN if unknown."""
+        factor = self.factor
+        if self.clip_norm is not None:
+            factor *= min(1.0, self.clip_norm / sums.norm) if sums.norm > 0 else math.nan
+        return factor / sums.loss_scale if self.is_unscaled else factor
+
+    def tolerance_at(self, sums: Sums) -> float:
+        """The tolerance of one check: a clipped one errs by as much as the norm that is reported."""
+        is_clipped = self.clip_norm is not None and sums.norm > self.clip_norm * (1.0 - NORM_DIGITS)
+        return max(self.tolerance, NORM_DIGITS) if is_clipped else self.tolerance
+
+    def expected(self, sums: Sums) -> float:
+        """The sketch of the result that what went in should give."""
+        return self.factor_at(sums) * sums.sum_in
 
     def result(self, sums: Sums) -> float:
         """The sketch of the whole result."""
@@ -133,11 +167,12 @@ class Fit:
 
     def scale(self, sums: Sums) -> float:
         """What residuals of this check are relative to."""
-        return _scale(sums, self.collective, self.factor)
+        out = abs(sums.middle_out) if self.collective is Collective.ALL_REDUCE else sums.size_out
+        return out + abs(self.factor_at(sums)) * sums.size_in
 
     def residual(self, sums: Sums) -> float:
-        """How far the result is from factor × the sum of what went in."""
-        return self.result(sums) - self.factor * sums.sum_in
+        """How far the result is from what it should be."""
+        return self.result(sums) - self.expected(sums)
 
     def to_plain(self) -> State:
         """As plain data."""
@@ -161,26 +196,40 @@ def learn(checks_K: Sequence[Sums], members: int, given: Given) -> Fit | None:
     is_shared = 2 * shared > len(checks_K)
     collective = given.collective or (Collective.ALL_REDUCE if is_shared else Collective.REDUCE_SCATTER)
     factor = given.factor(members)
-    candidates = [1.0, 1.0 / members] if factor is None else [factor]
+    exact = [Fit(collective, one, 0.0, 0.0) for one in ([1.0, 1.0 / members] if factor is None else [factor])]
+    # in the order in which they are believed: what changes nothing between the sketches first
+    candidates = [*exact, *(replace(one, is_unscaled=True) for one in exact)]
     if factor is None:
-        candidates += _free_factor(checks_K, collective)
-    noise = [(_noise(checks_K, collective, one), one) for one in candidates]
-    least = min(noise)[0]
+        candidates += [Fit(collective, one, 0.0, 0.0) for one in _free_factor(checks_K, collective)]
+    # of a sum and a mean that were clipped throughout the mean needs the milder clipping
+    candidates += [clipped for one in reversed(exact) for clipped in clipped_fits(checks_K, one)]
+    noise = [(_noise(checks_K, one), one) for one in candidates]
+    least = min(size for size, _ in noise)
     if least > FIT:
         return None
-    # in the order of the candidates: exact ones first
-    size, factor = next(one for one in noise if one[0] <= max(_EXACT_PREFERENCE * least, FLOOR))
-    spreads = [
-        check.spread / scale
-        for check in checks_K
-        if 0.0 < (scale := _scale(check, collective, factor)) < math.inf
-    ]
-    return Fit(
-        collective=collective,
-        factor=factor,
-        tolerance=max(FLOOR, SIGMAS * size / _MEDIAN_OF_ABSOLUTE),
-        agreement=_agreement(spreads),
-    )
+    size, chosen = next(one for one in noise if one[0] <= max(_EXACT_PREFERENCE * least, FLOOR))
+    spreads = [check.spread / scale for check in checks_K if 0.0 < (scale := chosen.scale(check)) < math.inf]
+    tolerance = max(FLOOR, SIGMAS * size / _MEDIAN_OF_ABSOLUTE)
+    return replace(chosen, tolerance=tolerance, agreement=_agreement(spreads))
+
+
+def clipped_fits(checks_K: Sequence[Sums], exact: Fit) -> list[Fit]:
+    """``exact`` with the norm to which most of the checks that came out too small were clipped, if any did.
+
+    The result over what it should be, times the gradient norm, is that norm at every clipped check.
+    """
+    norms = [norm for one in checks_K if math.isfinite(norm := clip_norm_of(one, exact))]
+    if not norms:
+        return []
+    middle = statistics.median_low(norms)
+    return [replace(exact, clip_norm=middle)]
+
+
+def clip_norm_of(sums: Sums, fit: Fit) -> float:
+    """The norm to which the gradient would have been clipped at a check; NaN where it is not smaller."""
+    expected = fit.factor * sums.sum_in
+    share = fit.result(sums) / expected if expected else math.nan
+    return share * sums.norm if 0.0 < share < 1.0 - _NEAR else math.nan
 
 
 _MEDIAN_OF_ABSOLUTE = 0.6745
@@ -195,14 +244,8 @@ def _agreement(spreads: Sequence[float]) -> float:
     return max(FLOOR, SIGMAS * statistics.median(differing) / _MEDIAN_OF_ABSOLUTE)
 
 
-def _scale(sums: Sums, collective: Collective, factor: float) -> float:
-    out = abs(sums.middle_out) if collective is Collective.ALL_REDUCE else sums.size_out
-    return out + abs(factor) * sums.size_in
-
-
-def _noise(checks_K: Sequence[Sums], collective: Collective, factor: float) -> float:
+def _noise(checks_K: Sequence[Sums], fit: Fit) -> float:
     """The median residual; infinite where nothing was ever reduced but zeros."""
-    fit = Fit(collective, factor, 0.0, 0.0)
     residuals = [
         abs(fit.residual(one)) / scale for one in checks_K if 0.0 < (scale := fit.scale(one)) < math.inf
     ]

@@ -6,6 +6,8 @@ Axes: T positions, R ranks of a block, N members of a group.
 from __future__ import annotations
 
 import itertools
+import math
+import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -92,6 +94,16 @@ def uneven(block: IterationBlock, members_N: Ranks) -> Flags:
     most_T = np.where(present_TN, value_TN, -np.inf).max(axis=1)
     flags_T: Flags = least_T < most_T
     return flags_T
+
+
+def agreed_at(block: IterationBlock, metric: str, t: int, members_N: Ranks) -> float:
+    """What most members say of an agreed number at a row (the lower median); NaN where nobody does."""
+    numbers, at_N = block.numbers.get(metric), columns_of(members_N, block.ranks_R)
+    if numbers is None or at_N is None:
+        return math.nan
+    value_N = numbers.values_TR[t, at_N]
+    told = value_N[numbers.present_TR[t, at_N] & np.isfinite(value_N)]
+    return statistics.median_low(told.tolist()) if len(told) else math.nan
 
 
 def _is_usable(values_TR: Floats) -> Flags:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from ingest.blocks import Ranks
 
 from .base import State
+from .linear_clip import NEAR, ClipWatch
 from .linear_fit import FLOOR, LEARNED_CHECKS, Collective, Fit, Given, Sums, learn
 
 FAR = 8.0
@@ -63,11 +64,17 @@ class Episode:
     expected: float
     got: float
     is_confirmed: bool
+    collective: str
+    factor: float
     wrong_checks: int = 1
     last_bad: int = 0
     later: list[list[int]] = field(default_factory=list)
     """(iteration, place) of members that turned bad afterwards."""
     is_over: bool = False
+    may_be_clipping: bool = False
+    """Whether clipping between the sketches would look the same: then it waits for a second test."""
+    is_clipping: bool = False
+    """Whether it turned out to be just that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +103,16 @@ class LinearStream:
     clean_in_a_row: int = 0
     checked: int = 0
     episodes: list[Episode] = field(default_factory=list)
+    clip: ClipWatch = field(default_factory=ClipWatch)
 
     def feed(
-        self, iteration: int, microbatch: int, in_N: Sequence[float], out_N: Sequence[float], given: Given
+        self, sums: Sums, microbatch: int, in_N: Sequence[float], out_N: Sequence[float], given: Given
     ) -> Iterator[Episode]:
         """Take one check of finite sketches of all members; gives each episode of which there is news."""
-        sums = Sums.of(iteration, in_N, out_N)
         if self.fit is None:
             self._learn(sums, given)
+            return
+        if not math.isfinite(self.fit.factor_at(sums)):  # how much it was clipped or unscaled is not known
             return
         scale = max(self.fit.scale(sums), self.level)
         if scale == 0.0 or not math.isfinite(scale):  # a bucket of zeros: nothing was reduced
@@ -112,11 +121,12 @@ class LinearStream:
         found = _judge(self.fit, sums, scale, in_N, out_N)
         if found is None:
             self.level += _LEVEL_GAIN * (self.fit.scale(sums) - self.level)
-            self.last_clean = iteration
+            self.last_clean = sums.iteration
             self.clean_in_a_row += 1
+            yield from self._refute(sums)
             yield from self._close()
         else:
-            yield from self._take(found, iteration, microbatch, self.fit.factor * sums.sum_in)
+            yield from self._take(found, sums, microbatch)
             self.clean_in_a_row = 0
 
     def snapshot(self) -> State:
@@ -126,6 +136,7 @@ class LinearStream:
             "learned": [asdict(one) for one in self.learned],
             "fit": None if self.fit is None else self.fit.to_plain(),
             "episodes": [asdict(one) for one in self.episodes],
+            "clip": asdict(self.clip),
             **{name: getattr(self, name) for name in _PLAIN},
         }
 
@@ -140,6 +151,7 @@ class LinearStream:
             episodes=[
                 Episode(**{**one, "later": [list(p) for p in one["later"]]}) for one in state["episodes"]
             ],
+            clip=ClipWatch(**state["clip"]),
             **plain,
         )
 
@@ -157,33 +169,72 @@ class LinearStream:
                 self.level += (self.fit.scale(one) - self.level) * (_LEVEL_GAIN if self.level else 1.0)
         self.learned = []
 
-    def _take(self, found: _Finding, iteration: int, microbatch: int, expected: float) -> Iterator[Episode]:
+    def _take(self, found: _Finding, sums: Sums, microbatch: int) -> Iterator[Episode]:
+        assert self.fit is not None, "nothing is wrong without a relation"
+        is_alike = found.fault is Fault.SUM_DIFFERS and self.fit.clip_norm is None
+        may_be_clipping = is_alike and self.clip.explains(self.fit, sums)
+        clip_norm = self.clip.proved(self.fit, sums) if is_alike else None
         current = self.episodes[-1] if self.episodes else None
         is_full = len(self.episodes) >= MAX_EPISODES
         if current is None or (current.is_over and not is_full):
-            current = Episode(
-                ordinal=len(self.episodes),
-                iteration=iteration,
-                microbatch=microbatch,
-                last_clean=None if self.last_clean is None else min(self.last_clean, iteration - 1),
-                fault=found.fault.value,
-                columns=found.columns,
-                statistic=found.statistic,
-                threshold=found.threshold,
-                expected=expected,
-                got=found.got,
-                is_confirmed=_is_far(found),
-                last_bad=iteration,
-            )
-            self.episodes.append(current)
+            current = self._open(found, sums, microbatch)
+            current.may_be_clipping = may_be_clipping
+            current.is_confirmed = _is_far(found) and not may_be_clipping
+            is_new = True
+        else:
+            current.wrong_checks += 1
+            current.last_bad = sums.iteration
+            is_new = self._widen(current, found, sums.iteration)
+            current.may_be_clipping &= may_be_clipping
+            if (not current.is_confirmed or is_new) and not current.may_be_clipping:
+                is_enough = current.wrong_checks >= CONFIRMING_CHECKS and not current.is_over
+                current.is_confirmed = current.is_confirmed or is_enough or _is_far(found)
+                is_new = True
+        if clip_norm is not None:
+            yield from self._withdraw(clip_norm)
+        elif is_new:
             yield current
+
+    def _withdraw(self, clip_norm: float) -> Iterator[Episode]:
+        """What was told of clipped steps was no fault; from here on the relation knows of the clipping."""
+        assert self.fit is not None, "what is no fault was first one, against a relation"
+        self.fit = replace(self.fit, clip_norm=clip_norm)
+        for episode in self.episodes:
+            if episode is self.episodes[-1] or episode.may_be_clipping:
+                episode.is_clipping, episode.is_confirmed, episode.is_over = True, False, True
+                yield episode
+
+    def _open(self, found: _Finding, sums: Sums, microbatch: int) -> Episode:
+        assert self.fit is not None, "nothing is wrong without a relation"
+        iteration = sums.iteration
+        opened = Episode(
+            ordinal=len(self.episodes),
+            iteration=iteration,
+            microbatch=microbatch,
+            last_clean=None if self.last_clean is None else min(self.last_clean, iteration - 1),
+            fault=found.fault.value,
+            columns=found.columns,
+            statistic=found.statistic,
+            threshold=found.threshold,
+            expected=self.fit.expected(sums),
+            got=found.got,
+            is_confirmed=False,
+            collective=self.fit.collective.value,
+            factor=self.fit.factor_at(sums),
+            last_bad=iteration,
+        )
+        self.episodes.append(opened)
+        return opened
+
+    def _refute(self, sums: Sums) -> Iterator[Episode]:
+        """A right sum at a norm that would have been clipped shows that the wrong one was no clipping."""
+        self.clip.note_right(sums)
+        current = self.episodes[-1] if self.episodes else None
+        if current is None or not current.may_be_clipping or current.is_clipping:
             return
-        current.wrong_checks += 1
-        current.last_bad = iteration
-        is_new = self._widen(current, found, iteration)
-        if not current.is_confirmed or is_new:
-            is_enough = current.wrong_checks >= CONFIRMING_CHECKS and not current.is_over
-            current.is_confirmed = current.is_confirmed or is_enough or _is_far(found)
+        if any(sums.norm > clip_norm * (1 + NEAR) for clip_norm, _ in self.clip.found):
+            current.may_be_clipping = False
+            current.is_confirmed = current.statistic > FAR * max(current.threshold, FLOOR)
             yield current
 
     def _widen(self, current: Episode, found: _Finding, iteration: int) -> bool:
@@ -213,9 +264,11 @@ def _judge(
     fit: Fit, sums: Sums, scale: float, in_N: Sequence[float], out_N: Sequence[float]
 ) -> _Finding | None:
     """What is wrong with a check, None where nothing is."""
-    expected = fit.factor * sums.sum_in
+    factor = fit.factor_at(sums)
+    expected = factor * sums.sum_in
     off = abs(fit.residual(sums)) / scale
-    is_sum_right = off <= fit.tolerance
+    tolerance = fit.tolerance_at(sums)
+    is_sum_right = off <= tolerance
     if fit.collective is Collective.ALL_REDUCE:
         found = _odd_results(fit, sums, scale, out_N, is_sum_right=is_sum_right)
         if found is not None:
@@ -224,11 +277,11 @@ def _judge(
         return None
     gap = expected - fit.result(sums)  # + factor × the contribution of whoever is missing
     for fault, sign in ((Fault.CONTRIBUTION_MISSING, 1.0), (Fault.CONTRIBUTION_DOUBLED, -1.0)):
-        parts = [sign * fit.factor * one for one in in_N]
-        fitting = [at for at, part in enumerate(parts) if abs(gap - part) <= fit.tolerance * scale]
-        if len(fitting) == 1 and abs(parts[fitting[0]]) > _ALONE * fit.tolerance * scale:
-            return _Finding(fault, fitting, off, fit.tolerance, fit.result(sums))
-    return _Finding(Fault.SUM_DIFFERS, list(range(len(in_N))), off, fit.tolerance, fit.result(sums))
+        parts = [sign * factor * one for one in in_N]
+        fitting = [at for at, part in enumerate(parts) if abs(gap - part) <= tolerance * scale]
+        if len(fitting) == 1 and abs(parts[fitting[0]]) > _ALONE * tolerance * scale:
+            return _Finding(fault, fitting, off, tolerance, fit.result(sums))
+    return _Finding(Fault.SUM_DIFFERS, list(range(len(in_N))), off, tolerance, fit.result(sums))
 
 
 def _odd_results(
@@ -238,7 +291,7 @@ def _odd_results(
     right = sums.middle_out
     tolerance = fit.agreement
     if not is_sum_right:
-        right, tolerance = fit.factor * sums.sum_in, fit.tolerance
+        right, tolerance = fit.expected(sums), fit.tolerance_at(sums)
     distance = [abs(out - right) / scale for out in out_N]
     odd = [at for at, each in enumerate(distance) if each > tolerance]
     if not odd or len(odd) == len(out_N):

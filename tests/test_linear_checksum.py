@@ -292,3 +292,50 @@ def test_shares_that_are_uneven_for_once_are_weighed_by_their_tokens_and_no_faul
     out_TR[T // 2] = (in_TR[T // 2] * token_TR[T // 2]).sum() / token_TR[T // 2].sum()
     assert found(sketches(in_TR, out_TR, tokens=token_TR)) == []
     assert found(sketches(in_TR, out_TR)) != []
+
+
+def clipped(at: float, level: float, iterations: int = 400) -> tuple[Any, Any, Any]:
+    """(sketches before, behind a clipping to ``at``, the norms before it) of gradients around ``level``."""
+    in_TR = sent(iterations=iterations)
+    norm_TR = np.repeat(
+        level * np.exp(np.random.default_rng(8).normal(0.0, 0.3, (iterations, 1))), R, axis=1
+    ).round(5)
+    return in_TR, reduced(in_TR) * np.minimum(1.0, at / norm_TR), norm_TR
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9, 3.0])
+@pytest.mark.parametrize("at", [1.0, 0.73])
+def test_a_sketch_behind_the_clipping_is_a_convention_and_what_goes_wrong_behind_it_is_found(
+    at: float, level: float
+) -> None:
+    in_TR, out_TR, norm_TR = clipped(at, level * at)
+    healthy = block(grad_sketch_in=in_TR, grad_sketch_out=out_TR, grad_norm=norm_TR)
+    assert all(one.supporting for one in found(healthy))
+    out_TR[380:, 2] *= 1.01
+    odd = [
+        one
+        for one in found(block(grad_sketch_in=in_TR, grad_sketch_out=out_TR, grad_norm=norm_TR))
+        if not one.supporting
+    ]
+    assert [(one.ranks, one.first_bad, one.certainty) for one in odd] == [((2,), 380, Certainty.CONFIRMED)]
+
+
+@pytest.mark.parametrize("share", [0.5, 0.871])
+def test_a_sum_that_comes_out_too_small_at_norms_that_were_never_clipped_is_wrong(share: float) -> None:
+    in_TR, out_TR, norm_TR = clipped(1e9, 1.0)
+    out_TR[AT : AT + 3] *= share
+    evidence = only(block(grad_sketch_in=in_TR, grad_sketch_out=out_TR, grad_norm=norm_TR))
+    assert (evidence.first_bad, evidence.certainty, evidence.is_tie) == (AT, Certainty.CONFIRMED, True)
+
+
+def test_without_a_norm_a_sum_that_is_too_small_alike_everywhere_stays_a_suspicion() -> None:
+    in_TR, out_TR, _ = clipped(1.0, 1.5)
+    whole = sketches(in_TR[:200], np.where(np.arange(200)[:, None] < 100, reduced(in_TR[:200]), out_TR[:200]))
+    assert {one.certainty for one in found(whole)} == {Certainty.SUSPECTED}
+
+
+def test_a_loss_scale_that_is_divided_out_between_the_sketches_is_a_convention() -> None:
+    in_TR = sent()
+    scale_TR = np.where(np.arange(T)[:, None] < 70, 1024.0, 2048.0).repeat(R, axis=1)
+    whole = block(grad_sketch_in=in_TR * scale_TR, grad_sketch_out=reduced(in_TR), loss_scale=scale_TR)
+    assert found(whole) == []
