@@ -1,0 +1,90 @@
+"""Measure how right the verdicts are.
+
+    python -m bench.quality [--full] [--processes 2] [--recorded FOLDER] [--without-peers]
+    python -m bench.quality show ORIGIN FAMILY SEED [TIER]
+
+Makes runs with a known truth from seeds that no threshold was tuned on, replays them, scores the verdicts, asks
+naive rules and other tools about the same curves, and writes ``bench/results/quality.json`` and ``.md`` and the
+section of the README. What is done is kept in the cache, so that a run that was ended goes on where it was.
+``--seeds-from 0 --failures FOLDER`` measures on training seeds, writes no results, and lists what went wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from .case import FIRST_BENCHMARK_SEED, Origin, Tier
+from .failures import write_failures
+from .peers import PEERS, install
+from .plan import find_spec, tasks
+from .publishing import write_results
+from .results import figures
+from .running import recorded, run_all
+from .tables import page
+from .tiers import cut
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure, or show the log of one case."""
+    if arguments[:1] == ["show"]:
+        return show(arguments[1:])
+    asked = _parser().parse_args(arguments)
+    missing = [] if asked.without_peers else [why for peer in PEERS if (why := install(peer))]
+    peers = [peer.name for peer in PEERS if not any(why.startswith(f"{peer.name} ") for why in missing)]
+    planned = tasks(
+        asked.seeds_from,
+        is_full=asked.full,
+        peers=() if asked.without_peers else tuple(peers),
+        recorded=asked.recorded,
+        only=asked.only,
+    )
+    rows = run_all(planned, processes=asked.processes, say=_say)
+    plain = figures(rows, missing, is_full=asked.full)
+    print(page(plain))
+    if asked.failures is not None:
+        for path in write_failures(rows, asked.failures):
+            _say(f"wrote {path}")
+    elif asked.seeds_from >= FIRST_BENCHMARK_SEED and not asked.only:
+        for path in write_results(plain):
+            _say(f"wrote {path}")
+    return 0
+
+
+def show(arguments: Sequence[str]) -> int:
+    """Write the log of one case to standard output, and its truth to standard error."""
+    parser = argparse.ArgumentParser(prog="python -m bench.quality show")
+    parser.add_argument("origin", choices=[origin.value for origin in Origin])
+    parser.add_argument("family")
+    parser.add_argument("seed", type=int)
+    parser.add_argument("tier", nargs="?", choices=[tier.value for tier in Tier], default=None)
+    asked = parser.parse_args(arguments)
+    spec = find_spec(Origin(asked.origin), asked.family, asked.seed)
+    recording = recorded(spec)
+    tier = Tier(asked.tier or spec.tiers[-1])
+    print(recording.truths[tier], file=sys.stderr)
+    lines = recording.lines if len(spec.tiers) == 1 else cut(recording.lines, tier)
+    sys.stdout.buffer.write(b"\n".join([*lines, b""]))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.quality", description=__doc__)
+    parser.add_argument("--full", action="store_true", help="hours instead of minutes")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--seeds-from", type=int, default=FIRST_BENCHMARK_SEED)
+    parser.add_argument("--recorded", type=Path, default=None, help="folder of recorded healthy curves (csv)")
+    parser.add_argument("--without-peers", action="store_true", help="ask no other tool")
+    parser.add_argument("--only", default="", help="families whose name begins so")
+    parser.add_argument("--failures", type=Path, default=None, help="folder for lists of what went wrong")
+    return parser
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,98 @@
+"""What was recorded and judged before: outside the repository, found again by what made it.
+
+A recording is named by its spec and the source of what made it; a judgement also by the source of all
+that judges. So a run that was ended goes on where it was, and what changed is made anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+from .case import Recording, Tier, Truth
+
+ROOT = Path(__file__).parent.parent.parent
+JUDGES = ("firstfault", "ingest", "detectors", "service")
+"""Packages that a log passes on its way to a verdict."""
+
+
+def cache_folder() -> Path:
+    """Where recordings, judgements and the environments of peers are kept."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "firstfault" / "quality"
+
+
+@lru_cache(maxsize=8)
+def source_digest(parts: tuple[str, ...]) -> str:
+    """A digest of all Python source under ``parts`` (folders or files of the repository)."""
+    digest = blake2b(digest_size=6)
+    for path in sorted(_sources(parts)):
+        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _sources(parts: Iterable[str]) -> Iterable[Path]:
+    for part in parts:
+        place = ROOT / part
+        yield from [place] if place.is_file() else place.rglob("*.py")
+
+
+def save_recording(path: Path, recording: Recording) -> None:
+    """Keep a recording, whole or not at all."""
+    head = {
+        "truths": {tier.value: _plain_truth(truth) for tier, truth in recording.truths.items()},
+        "logged": recording.logged,
+        "log_interval": recording.log_interval,
+        "healthy_points": recording.healthy_points,
+    }
+    text = b"\n".join([json.dumps(head).encode(), *recording.lines])
+    write_whole(path, zstandard.ZstdCompressor(level=3).compress(text))
+
+
+def load_recording(path: Path) -> Recording | None:
+    """The recording kept under ``path``, if there is one."""
+    if not path.exists():
+        return None
+    head, *lines = zstandard.ZstdDecompressor().decompress(path.read_bytes()).split(b"\n")
+    plain = json.loads(head)
+    return Recording(
+        lines=lines,
+        truths={Tier(tier): Truth.from_plain(truth) for tier, truth in plain["truths"].items()},
+        logged=plain["logged"],
+        log_interval=plain["log_interval"],
+        healthy_points=plain["healthy_points"],
+    )
+
+
+def save_plain(path: Path, plain: Mapping[str, Any]) -> None:
+    """Keep an object of JSON, whole or not at all."""
+    write_whole(path, json.dumps(plain).encode())
+
+
+def load_plain(path: Path) -> dict[str, Any] | None:
+    """The object kept under ``path``, if there is one."""
+    if not path.exists():
+        return None
+    loaded: dict[str, Any] = json.loads(path.read_bytes())
+    return loaded
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file that is never seen half written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part.write_bytes(data)
+    part.replace(path)
+
+
+def _plain_truth(truth: Truth) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return asdict(truth)

@@ -1,0 +1,136 @@
+"""The same curves through us, naive rules and other tools: one table, and where we do not win.
+
+Counted alike for all: a fault is found by an alarm of the right label at its onset or later (others may date it
+`EARLY_POINTS` too early, and an alarm that names no step is believed); on healthy curves every alarm is false.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from .case import Tier
+from .intervals import exact_rate
+from .naive import MERGE_POINTS, Alarm
+from .row import Row
+from .scores import PER_POINTS, Figure, scored, share
+
+OURS = "firstfault"
+EARLY_POINTS = MERGE_POINTS
+NEAR_POINTS = 5
+FOUND = ("nan", "gradient_explosion", "silent_drift")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """One method on the curves that all were asked about."""
+
+    name: str
+    found: Mapping[str, Figure]
+    near: Figure
+    """Of the found faults whose alarm names a step, those named within `NEAR_POINTS` of the onset."""
+    alarmed: Figure
+    """Healthy curves with an alarm."""
+    rate: Figure
+    """False alarms per `PER_POINTS` healthy points, those before a fault too."""
+
+
+def compare(rows: Sequence[Row]) -> list[Contender]:
+    """Every method on the curves about which all of them were asked, ours first."""
+    curves = [row for row in scored(rows) if row.tier is Tier.CURVE]
+    most = max((len(row.others) for row in curves), default=0)
+    shared = [row for row in curves if len(row.others) == most]
+    names = list(shared[0].others) if shared else []
+    return [_ours(shared), *(_other(name, shared) for name in names)]
+
+
+def lost_columns(contenders: Sequence[Contender]) -> list[str]:
+    """In words, each column in which another method has a better figure than ours."""
+    ours, *others = contenders
+    columns: list[tuple[str, Callable[[Contender], float], int]] = [
+        *((f"{label} found", _found_share(label), 1) for label in FOUND),
+        (f"onset within {NEAR_POINTS} points", lambda one: one.near.value, 1),
+        ("healthy curves alarmed", lambda one: one.alarmed.value, -1),
+        ("false alarms per 100 000 points", lambda one: one.rate.value, -1),
+    ]
+    lost = []
+    for column, value, sign in columns:
+        better = [one for one in others if sign * value(one) > sign * value(ours)]
+        if better:
+            best = max(better, key=lambda one: sign * value(one))
+            lost.append(f"{column}: {best.name} {value(best):.3g}, ours {value(ours):.3g}")
+    return lost
+
+
+def _found_share(label: str) -> Callable[[Contender], float]:
+    return lambda one: one.found[label].value
+
+
+def _ours(rows: Sequence[Row]) -> Contender:
+    found, errors = {}, []
+    for label in FOUND:
+        asked = [row for row in rows if row.truth.label == label]
+        hits = [row for row in asked if row.is_right and row.points_to_sure is not None]
+        found[label] = share(len(hits), len(asked))
+        errors += [abs(row.root.iteration - (row.truth.onset or 0)) / row.log_interval for row in hits if row.root]
+    healthy = [row for row in rows if not row.is_faulty]
+    return Contender(
+        name=OURS,
+        found=found,
+        near=share(sum(error <= NEAR_POINTS for error in errors), len(errors)),
+        alarmed=share(sum(bool(row.judgement.confirmed) for row in healthy), len(healthy)),
+        rate=_rate(sum(row.false_alarms for row in rows), rows),
+    )
+
+
+def _other(name: str, rows: Sequence[Row]) -> Contender:
+    found, errors = {}, []
+    for label in FOUND:
+        asked = [row for row in rows if row.truth.label == label]
+        hits = [(row, alarm) for row in asked if (alarm := _hit(row, name)) is not None]
+        found[label] = share(len(hits), len(asked))
+        errors += [
+            abs(alarm.iteration - (row.truth.onset or 0)) / row.log_interval
+            for row, alarm in hits
+            if alarm.iteration is not None
+        ]
+    healthy = [row for row in rows if not row.is_faulty]
+    return Contender(
+        name=name,
+        found=found,
+        near=share(sum(error <= NEAR_POINTS for error in errors), len(errors)),
+        alarmed=share(sum(bool(row.others[name]) for row in healthy), len(healthy)),
+        rate=_rate(sum(len(_false(row, name)) for row in rows), rows),
+    )
+
+
+def _hit(row: Row, name: str) -> Alarm | None:
+    """The first alarm that is right about the fault; one with a step before one without."""
+    onset = row.truth.onset
+    if onset is None:
+        return None
+    right = [one for one in row.others[name] or () if row.truth.label in one.labels]
+    first = onset - EARLY_POINTS * row.log_interval
+    late = [one for one in right if one.iteration is not None and one.iteration >= first]
+    unnamed = [one for one in right if one.iteration is None]
+    return min(late, key=_iteration) if late else next(iter(unnamed), None)
+
+
+def _false(row: Row, name: str) -> list[Alarm]:
+    """Alarms on what is healthy: all of a healthy curve, of a faulty one those well before the fault."""
+    alarms = list(row.others[name] or ())
+    if not row.is_faulty or row.truth.onset is None:
+        return alarms
+    first = row.truth.onset - EARLY_POINTS * row.log_interval
+    return [one for one in alarms if one.iteration is not None and one.iteration < first]
+
+
+def _iteration(alarm: Alarm) -> float:
+    return math.inf if alarm.iteration is None else alarm.iteration
+
+
+def _rate(count: int, rows: Sequence[Row]) -> Figure:
+    points = sum(row.healthy_points for row in rows)
+    low, high = exact_rate(count, points / PER_POINTS)
+    return Figure(value=count * PER_POINTS / points if points else math.nan, low=low, high=high, cases=points)

@@ -1,0 +1,46 @@
+"""Write what was measured: the JSON, the page made from it, and the section of the README between its marks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .cache import ROOT, write_whole
+from .results import as_text
+from .tables import page, section
+
+RESULTS = ROOT / "bench" / "results"
+README = ROOT / "README.md"
+BEGIN = "<!-- quality: this part is written by make bench-quality -->"
+END = "<!-- quality: end -->"
+
+
+def write_results(plain: Mapping[str, Any]) -> list[Path]:
+    """Write all three; the paths written.
+
+    Raises:
+        ValueError: the README has not the two marks, in order.
+    """
+    paths = [RESULTS / "quality.json", RESULTS / "quality.md", README]
+    text = with_section(README.read_text(encoding="utf-8"), plain)
+    write_whole(paths[0], as_text(plain).encode())
+    # from the JSON, as everyone else will read it: what is rounded there is rounded here
+    read = json.loads(paths[0].read_bytes())
+    write_whole(paths[1], page(read).encode())
+    write_whole(paths[2], text.encode())
+    return paths
+
+
+def with_section(readme: str, plain: Mapping[str, Any]) -> str:
+    """The README with the section that these figures make.
+
+    Raises:
+        ValueError: the README has not the two marks, in order.
+    """
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"README.md must hold {BEGIN!r} and behind it {END!r}")
+    return f"{before}{BEGIN}\n\n{section(plain)}\n{END}{after}"

@@ -1,0 +1,169 @@
+"""Rows become what is kept: figures as strict JSON, which all tables are made from.
+
+Tables and the README are written from the JSON alone, so that what is read is what was measured.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .case import Origin, Tier
+from .comparison import compare, lost_columns
+from .floors import floors
+from .row import Row
+from .scores import (
+    LABELS,
+    cause_confusion,
+    confusion,
+    covers,
+    delays,
+    false_alarms,
+    found,
+    label_f1,
+    macro_f1,
+    onset_errors,
+    precision,
+    quantile,
+    rank_class,
+    recall,
+    scored,
+    share,
+    share_of,
+    stage_share,
+)
+
+RANK_CLASSES = ("exact", "tie", "none", "wrong")
+
+
+def figures(rows: Sequence[Row], missing: Sequence[str], *, is_full: bool) -> dict[str, Any]:
+    """Everything that is published, as plain data."""
+    contenders = compare(rows)
+    return {
+        "mode": "full" if is_full else "quick",
+        "cases": len({row.spec.key for row in rows}),
+        "labels": _labels(scored(rows)),
+        "floors": [
+            {
+                "name": floor.name,
+                "bound": floor.bound,
+                "is_ceiling": floor.is_ceiling,
+                "holds": floor.holds.value,
+                "note": floor.note,
+                **floor.figure.to_plain(),
+            }
+            for floor in floors(rows)
+        ],
+        "tiers": {tier.value: _tier([row for row in rows if row.tier is tier]) for tier in Tier},
+        "mattered": _by_matter(rows),
+        "causes": _pairs(cause_confusion(rows)),
+        "families": _families(rows),
+        "contenders": [
+            {
+                "name": one.name,
+                "found": {label: figure.to_plain() for label, figure in one.found.items()},
+                "near": one.near.to_plain(),
+                "alarmed": one.alarmed.to_plain(),
+                "rate": one.rate.to_plain(),
+            }
+            for one in contenders
+        ],
+        "lost": lost_columns(contenders),
+        "missing_peers": list(missing),
+    }
+
+
+def _labels(rows: Sequence[Row]) -> dict[str, Any]:
+    return {
+        "confusion": _pairs(confusion(rows)),
+        "macro_f1": macro_f1(rows).to_plain(),
+        "each": {
+            label: {
+                "precision": precision(rows, label).to_plain(),
+                "recall": recall(rows, label).to_plain(),
+                "f1": label_f1(rows, label).to_plain(),
+            }
+            for label in LABELS
+        },
+    }
+
+
+def _tier(rows: Sequence[Row]) -> dict[str, Any]:
+    """All that is asked of one tier, over rows of the rig and of curves alike."""
+    asked = scored(rows)
+    faulty = [row for row in asked if row.is_faulty]
+    caught = found(asked)
+    errors = onset_errors(asked)
+    ranked = [row for row in caught if row.truth.ranks]
+    return {
+        "confusion": _pairs(confusion(asked)),
+        "macro_f1": macro_f1(asked).to_plain(),
+        "recall": share_of(faulty, lambda row: row.is_right).to_plain(),
+        "ranks": {kind: share(_count(ranked, kind), len(ranked)).to_plain() for kind in RANK_CLASSES},
+        "onset_median": quantile(errors, 0.5).to_plain(),
+        "onset_90": quantile(errors, 0.9).to_plain(),
+        "covered": share_of(caught, covers).to_plain(),
+        "suspected": share_of(faulty, lambda row: row.points_late is not None).to_plain(),
+        "confirmed": share_of(faulty, lambda row: row.points_to_sure is not None).to_plain(),
+        "suspected_delay": quantile(delays(faulty, is_sure=False), 0.5).to_plain(),
+        "suspected_delay_90": quantile(delays(faulty, is_sure=False), 0.9).to_plain(),
+        "confirmed_delay": quantile(delays(faulty, is_sure=True), 0.5).to_plain(),
+        "confirmed_delay_90": quantile(delays(faulty, is_sure=True), 0.9).to_plain(),
+        "false_alarms": false_alarms(rows).to_plain(),
+        "stage": stage_share(asked).to_plain(),
+    }
+
+
+def _by_matter(rows: Sequence[Row]) -> dict[str, Any]:
+    """Faults of the rig by whether they mattered and whether the tier shows them: how many were found."""
+    kinds: Mapping[str, Callable[[Row], bool]] = {
+        "mattered and shows": lambda row: row.truth.mattered and row.truth.is_observable,
+        "mattered and does not show": lambda row: row.truth.mattered and not row.truth.is_observable,
+        "harmless and shows": lambda row: not row.truth.mattered and row.truth.is_observable,
+        "harmless and does not show": lambda row: not row.truth.mattered and not row.truth.is_observable,
+    }
+    faults = [row for row in rows if row.spec.origin is Origin.RIG and row.truth.injected_at is not None]
+    return {
+        tier.value: {
+            name: {
+                "right": share_of(here, lambda row: row.is_right).to_plain(),
+                "confirmed": share_of(here, lambda row: bool(row.judgement.confirmed)).to_plain(),
+            }
+            for name, is_it in kinds.items()
+            if (here := [row for row in faults if row.tier is tier and is_it(row)])
+        }
+        for tier in Tier
+    }
+
+
+def _families(rows: Sequence[Row]) -> dict[str, Any]:
+    """Of each kind of case and tier, how many labels are right."""
+    keys = sorted({(row.spec.origin.value, row.spec.family, row.tier.value) for row in rows})
+    table = {}
+    for origin, family, tier in keys:
+        here = [
+            row
+            for row in scored(rows)
+            if (row.spec.origin.value, row.spec.family, row.tier.value) == (origin, family, tier)
+        ]
+        if here:
+            table[f"{origin} {family} {tier}"] = share_of(here, lambda row: row.is_right).to_plain()
+    return table
+
+
+def _count(rows: Sequence[Row], kind: str) -> int:
+    return sum(rank_class(row) == kind for row in rows)
+
+
+def _pairs(counts: Mapping[tuple[str, str], int]) -> dict[str, dict[str, int]]:
+    table: dict[str, dict[str, int]] = {}
+    for (true, said), count in sorted(counts.items()):
+        table.setdefault(true, {})[said] = count
+    return table
+
+
+def as_text(plain: Mapping[str, Any]) -> str:
+    """Strict JSON, the same for the same figures."""
+    return json.dumps(plain, indent=1, allow_nan=False) + "\n"
+

@@ -1,0 +1,170 @@
+"""Rows become figures: each with its 95 % interval and the number of cases. Pure functions."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .intervals import bootstrap, exact_rate, exact_share, quantile_interval
+from .row import HEALTHY, Row
+
+LABELS = (HEALTHY, "gradient_explosion", "nan", "silent_drift")
+PER_POINTS = 100_000
+"""False alarms are counted per so many healthy logged iterations."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One measured number."""
+
+    value: float
+    low: float
+    high: float
+    cases: int
+
+    def to_plain(self) -> dict[str, float | int | str]:
+        """As strict JSON: what is not finite is text."""
+        numbers = {"value": self.value, "low": self.low, "high": self.high}
+        plain: dict[str, float | int | str] = {
+            name: float(f"{number:.6g}") if math.isfinite(number) else str(number)
+            for name, number in numbers.items()
+        }
+        return {**plain, "cases": self.cases}
+
+
+def share(hits: int, cases: int) -> Figure:
+    """A share, with its exact interval; not a number of no cases."""
+    low, high = exact_share(hits, cases)
+    return Figure(value=hits / cases if cases else math.nan, low=low, high=high, cases=cases)
+
+
+def share_of(rows: Sequence[Row], is_hit: Callable[[Row], bool]) -> Figure:
+    """The share of rows for which something holds."""
+    return share(sum(is_hit(row) for row in rows), len(rows))
+
+
+def quantile(values: Sequence[float], part: float) -> Figure:
+    """A quantile, by the ordered values alone."""
+    low, high = quantile_interval(values, part)
+    ordered = sorted(values)
+    value = ordered[min(int(part * len(ordered)), len(ordered) - 1)] if ordered else math.nan
+    return Figure(value=value, low=low, high=high, cases=len(ordered))
+
+
+def scored(rows: Sequence[Row]) -> list[Row]:
+    """Rows whose label can be asked for: healthy runs, spikes that pass, and faults that mattered and show.
+
+    A fault that nothing of the tier shows is left out: whoever names it was lucky or wrong.
+    """
+    return [
+        row
+        for row in rows
+        if row.truth.injected_at is None
+        or (row.truth.is_observable and (row.truth.mattered or not row.is_faulty))
+    ]
+
+
+def confusion(rows: Sequence[Row]) -> Counter[tuple[str, str]]:
+    """How often each label was given where each was right: (true, said)."""
+    return Counter((row.truth.label, row.judgement.label) for row in rows)
+
+
+def precision(rows: Sequence[Row], label: str) -> Figure:
+    """Of the rows that were given ``label``, the share that deserve it."""
+    return share_of([row for row in rows if row.judgement.label == label], lambda row: row.is_right)
+
+
+def recall(rows: Sequence[Row], label: str) -> Figure:
+    """Of the rows that deserve ``label``, the share that were given it."""
+    return share_of([row for row in rows if row.truth.label == label], lambda row: row.is_right)
+
+
+def f1(rows: Sequence[Row], label: str) -> float:
+    """Harmonic mean of precision and recall; not a number where the label neither is nor was given."""
+    said = sum(row.judgement.label == label for row in rows)
+    true = sum(row.truth.label == label for row in rows)
+    both = sum(row.is_right and row.truth.label == label for row in rows)
+    return 2 * both / (said + true) if said + true else math.nan
+
+
+def label_f1(rows: Sequence[Row], label: str) -> Figure:
+    """F1 of one label, its interval by drawing the cases again."""
+    low, high = bootstrap(rows, lambda drawn: f1(drawn, label))
+    return Figure(value=f1(rows, label), low=low, high=high, cases=sum(row.truth.label == label for row in rows))
+
+
+def macro_f1(rows: Sequence[Row]) -> Figure:
+    """Mean F1 over the labels that occur as truth."""
+    labels = [label for label in LABELS if any(row.truth.label == label for row in rows)]
+
+    def mean(drawn: Sequence[Row]) -> float:
+        each = [value for label in labels if not math.isnan(value := f1(drawn, label))]
+        return sum(each) / len(each) if each else math.nan
+
+    low, high = bootstrap(rows, mean)
+    return Figure(value=mean(rows), low=low, high=high, cases=len(rows))
+
+
+def rank_class(row: Row) -> str:
+    """How right the named ranks are: ``exact``, ``tie`` (a tie set that holds it), ``none`` or ``wrong``.
+
+    Where only several ranks together can be meant (two replicas that differ), their tie is exact.
+    """
+    root = row.root
+    if root is None or not root.ranks:
+        return "none"
+    wanted = set(row.truth.ranks)
+    if set(root.ranks) == wanted and not (root.is_tie and len(wanted) == 1 and len(root.ranks) > 1):
+        return "exact"
+    if wanted <= set(root.ranks):
+        return "tie"
+    return "wrong"
+
+
+def found(rows: Sequence[Row]) -> list[Row]:
+    """Faulty rows with the right label."""
+    return [row for row in rows if row.is_faulty and row.is_right]
+
+
+def onset_errors(rows: Sequence[Row]) -> list[int]:
+    """Distance of the named iteration from the onset, in logged points, of each row that was found."""
+    return [abs(row.root.iteration - row.truth.onset) // row.log_interval for row in _rooted(rows)]  # type: ignore[union-attr,operator]  # _rooted keeps those that have both
+
+
+def covers(row: Row) -> bool:
+    """Whether the interval of the root holds the onset."""
+    return row.root is not None and row.truth.onset is not None and row.root.holds(row.truth.onset)
+
+
+def delays(rows: Sequence[Row], *, is_sure: bool) -> list[int]:
+    """Logged points from onset to suspicion, or to confirmation, of the rows in which it came."""
+    every = [row.points_to_sure if is_sure else row.points_late for row in rows]
+    return [late for late in every if late is not None]
+
+
+def false_alarms(rows: Sequence[Row]) -> Figure:
+    """Confirmed incidents per `PER_POINTS` healthy logged iterations; ``cases`` are these iterations."""
+    count, points = sum(row.false_alarms for row in rows), sum(row.healthy_points for row in rows)
+    low, high = exact_rate(count, points / PER_POINTS)
+    return Figure(value=count * PER_POINTS / points if points else math.nan, low=low, high=high, cases=points)
+
+
+def cause_confusion(rows: Sequence[Row]) -> Counter[tuple[str, str]]:
+    """(true, said) kind of cause of the faults that were found; a kind that is accepted too counts as true."""
+    return Counter(
+        (row.truth.causes[0], row.truth.causes[0] if row.root.cause in row.truth.causes else row.root.cause)
+        for row in found(rows)
+        if row.truth.causes and row.root is not None
+    )
+
+
+def stage_share(rows: Sequence[Row]) -> Figure:
+    """Of the found faults with a stage, how many were placed in it."""
+    asked = [row for row in found(rows) if row.truth.stage is not None]
+    return share_of(asked, lambda row: row.root is not None and row.root.stage == row.truth.stage)
+
+
+def _rooted(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in found(rows) if row.root is not None and row.truth.onset is not None]

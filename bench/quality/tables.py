@@ -1,0 +1,184 @@
+"""Figures as Markdown tables, from the JSON alone: the page of all of them, and the section of the README."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from .case import Tier
+from .comparison import FOUND
+from .scores import LABELS
+
+Plain = Mapping[str, Any]
+_SAID = (*LABELS, "stall", "undetermined")
+
+
+def page(plain: Plain) -> str:
+    """Everything that was measured."""
+    parts = [
+        f"# How right the verdicts are ({plain['mode']}: {plain['cases']} cases)",
+        "Every figure with its 95 % interval and the number of cases behind it. Made by `make bench-quality`.",
+        "## What must hold",
+        table(("demand", "bound", "measured", "cases", ""), _floor_lines(plain["floors"])),
+        "## Labels",
+        confusion_table(plain["labels"]["confusion"]),
+        table(("label", "precision", "recall", "F1"), _label_lines(plain["labels"])),
+        "## By telemetry",
+        "Delays and onset errors in logged points; of faults that mattered and show, unless it says otherwise.",
+        table(("", *(tier.value for tier in Tier)), _tier_lines(plain["tiers"])),
+        "## By what became of the fault (rig)",
+        table(("tier", "faults that", "label right", "any incident confirmed", "cases"), _matter_lines(plain["mattered"])),
+        "## Cause",
+        cause_table(plain["causes"]),
+        "## The same curves through other methods",
+        contender_table(plain["contenders"]),
+        _lost(plain),
+        "## By kind of case",
+        table(("case", "label right", "cases"), _family_lines(plain["families"])),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def section(plain: Plain) -> str:
+    """What the README says: the labels, the floors, the comparison, and where we do not win."""
+    labels = plain["labels"]
+    parts = [
+        f"`make bench-quality` ({plain['mode']}: {plain['cases']} runs with a known fault, or none, from seeds on which "
+        "nothing was tuned) replays each as `firstfault replay` does; all figures with the number of cases are in "
+        "[bench/results/quality.md](bench/results/quality.md). Rows are what is true, columns what was said:",
+        confusion_table(labels["confusion"]),
+        f"Macro-F1 {_value(labels['macro_f1'])}. What must hold, with 95 % intervals:",
+        table(("demand", "bound", "measured", "cases", ""), _floor_lines(plain["floors"])),
+        "The same curves through rules that people write first, and through other tools at their defaults:",
+        contender_table(plain["contenders"]),
+        _lost(plain),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def table(head: Sequence[str], lines: Iterator[Sequence[str]]) -> str:
+    """A table of Markdown.
+
+    >>> print(table(("a", "b"), iter([("1", "2")])))
+    | a | b |
+    | --- | --- |
+    | 1 | 2 |
+    """
+    rows = [head, ["---"] * len(head), *lines]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def confusion_table(counts: Mapping[str, Mapping[str, int]]) -> str:
+    """True labels by row, said ones by column; labels that never occur are left out."""
+    said = [label for label in _SAID if any(label in row for row in counts.values())]
+    true = [label for label in _SAID if label in counts]
+    lines = ([label, *(str(counts[label].get(column, 0)) for column in said)] for label in true)
+    return table(("", *said), lines)
+
+
+def cause_table(counts: Mapping[str, Mapping[str, int]]) -> str:
+    """True kinds of cause by row, named ones by column."""
+    if not counts:
+        return ""
+    said = sorted({kind for row in counts.values() for kind in row})
+    lines = ([true, *(str(counts[true].get(kind, 0)) for kind in said)] for true in sorted(counts))
+    return table(("true \\ said", *said), lines)
+
+
+def contender_table(contenders: Sequence[Plain]) -> str:
+    """One line for each method."""
+    if not contenders:
+        return ""
+    cases = [f"{contenders[0]['found'][label]['cases']}" for label in FOUND]
+    head = (
+        "",
+        *(f"{label} found (of {count})" for label, count in zip(FOUND, cases, strict=True)),
+        "onset within 5",
+        f"healthy curves alarmed (of {contenders[0]['alarmed']['cases']})",
+        "false alarms / 100 000",
+    )
+    lines = (
+        [
+            one["name"],
+            *(_value(one["found"][label]) for label in FOUND),
+            _value(one["near"]),
+            _value(one["alarmed"]),
+            _value(one["rate"]),
+        ]
+        for one in contenders
+    )
+    return table(head, lines)
+
+
+def _lost(plain: Plain) -> str:
+    lost = [f"* {line}" for line in plain["lost"]]
+    missing = [f"* not installed: {line}" for line in plain["missing_peers"]]
+    words = ["Where another method has the better figure:", *lost] if lost else ["No other method is better in a column."]
+    return "\n".join([*words, *missing])
+
+
+def _floor_lines(floors: Sequence[Plain]) -> Iterator[list[str]]:
+    for one in floors:
+        sign = "≤" if one["is_ceiling"] else "≥"
+        bound = "–" if one["bound"] is None else "all" if one["bound"] == 1.0 and not one["is_ceiling"] else f"{sign} {one['bound']:g}"
+        name = f"{one['name']} ({one['note']})" if one["note"] else one["name"]
+        yield [name, bound, _value(one), str(one["cases"]), str(one["holds"])]
+
+
+def _label_lines(labels: Plain) -> Iterator[list[str]]:
+    for label, figures in labels["each"].items():
+        yield [label, *(_value(figures[name]) for name in ("precision", "recall", "f1"))]
+
+
+_OF_TIER = {
+    "macro-F1": "macro_f1",
+    "label right": "recall",
+    "onset error, median": "onset_median",
+    "onset error, 90 %": "onset_90",
+    "interval covers the onset": "covered",
+    "suspected": "suspected",
+    "delay to it, median": "suspected_delay",
+    "delay to it, 90 %": "suspected_delay_90",
+    "confirmed": "confirmed",
+    "delay to that, median": "confirmed_delay",
+    "delay to that, 90 %": "confirmed_delay_90",
+    "stage right": "stage",
+    "false alarms / 100 000": "false_alarms",
+}
+
+
+def _tier_lines(tiers: Plain) -> Iterator[list[str]]:
+    for name, key in _OF_TIER.items():
+        yield [name, *(_value(tiers[tier.value][key], with_cases=True) for tier in Tier)]
+    for kind in ("exact", "tie", "none", "wrong"):
+        yield [f"rank {kind}", *(_value(tiers[tier.value]["ranks"][kind], with_cases=True) for tier in Tier)]
+
+
+def _matter_lines(mattered: Plain) -> Iterator[list[str]]:
+    for tier, kinds in mattered.items():
+        for name, one in kinds.items():
+            yield [tier, name, _value(one["right"]), _value(one["confirmed"]), str(one["right"]["cases"])]
+
+
+def _family_lines(families: Plain) -> Iterator[list[str]]:
+    for name, one in families.items():
+        yield [name, _value(one), str(one["cases"])]
+
+
+def _value(figure: Plain, *, with_cases: bool = False) -> str:
+    """A figure with its interval; a dash of no cases."""
+    if not figure["cases"] or figure["value"] == "nan":
+        return "–"
+    text = f"{_short(figure['value'])} [{_short(figure['low'])}, {_short(figure['high'])}]"
+    return f"{text} of {figure['cases']}" if with_cases else text
+
+
+def _short(value: float | str) -> str:
+    """Three digits.
+
+    >>> _short(0.98765), _short(12.0), _short("inf")
+    ('0.988', '12', '∞')
+    """
+    if isinstance(value, str):
+        return "∞" if value == "inf" else value
+    return f"{value:.3f}".rstrip("0").rstrip(".") if abs(value) < 10 else f"{value:.0f}"
