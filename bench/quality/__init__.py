@@ -1,1 +1,1 @@
-"""How right the verdicts are: faults with a known truth, replayed and scored (``python -m bench.quality``)."""
+"""How right the verdicts are: faults with a known truth, replayed and scored."""

@@ -3,9 +3,9 @@
     python -m bench.quality [--full] [--processes 2] [--recorded FOLDER] [--without-peers]
     python -m bench.quality show ORIGIN FAMILY SEED [TIER]
 
-Makes runs with a known truth from seeds that no threshold was tuned on, replays them, scores the verdicts, asks
-naive rules and other tools about the same curves, and writes ``bench/results/quality.json`` and ``.md`` and the
-section of the README. What is done is kept in the cache, so that a run that was ended goes on where it was.
+Makes runs with a known truth from seeds that no threshold was tuned on, replays them, scores the verdicts,
+asks naive rules and other tools about the same curves, and writes ``bench/results/quality.json`` and ``.md``
+and the section of the README. What is done is kept in the cache: a run that was ended goes on where it was.
 ``--seeds-from 0 --failures FOLDER`` measures on training seeds, writes no results, and lists what went wrong.
 """
 
@@ -18,11 +18,12 @@ from pathlib import Path
 
 from .case import FIRST_BENCHMARK_SEED, Origin, Tier
 from .failures import write_failures
+from .outliers import outcome_of, trials
 from .peers import PEERS, install
 from .plan import find_spec, tasks
 from .publishing import write_results
 from .results import figures
-from .running import recorded, run_all
+from .running import recorded, rows_of, run_all
 from .tables import page
 from .tiers import cut
 
@@ -41,13 +42,16 @@ def main(arguments: Sequence[str]) -> int:
         recorded=asked.recorded,
         only=asked.only,
     )
-    rows = run_all(planned, processes=asked.processes, say=_say)
-    plain = figures(rows, missing, is_full=asked.full)
+    made = run_all(rows_of, planned[: asked.limit], processes=asked.processes, say=_say)
+    rows = [row for part in made for row in part]
+    tried = list(trials(asked.seeds_from, is_full=asked.full)) if not asked.only else []
+    outcomes = run_all(outcome_of, tried[: asked.limit], processes=asked.processes, say=_say)
+    plain = figures(rows, outcomes, missing, is_full=asked.full)
     print(page(plain))
     if asked.failures is not None:
         for path in write_failures(rows, asked.failures):
             _say(f"wrote {path}")
-    elif asked.seeds_from >= FIRST_BENCHMARK_SEED and not asked.only:
+    elif asked.seeds_from >= FIRST_BENCHMARK_SEED and not (asked.only or asked.limit):
         for path in write_results(plain):
             _say(f"wrote {path}")
     return 0
@@ -71,13 +75,18 @@ def show(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bench.quality", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.quality",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--full", action="store_true", help="hours instead of minutes")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seeds-from", type=int, default=FIRST_BENCHMARK_SEED)
     parser.add_argument("--recorded", type=Path, default=None, help="folder of recorded healthy curves (csv)")
     parser.add_argument("--without-peers", action="store_true", help="ask no other tool")
     parser.add_argument("--only", default="", help="families whose name begins so")
+    parser.add_argument("--limit", type=int, default=None, help="only so many of the tasks")
     parser.add_argument("--failures", type=Path, default=None, help="folder for lists of what went wrong")
     return parser
 

@@ -56,7 +56,9 @@ class Spec:
     def key(self) -> str:
         """The name in the cache: equal for equal specs alone."""
         text = json.dumps(asdict(self), sort_keys=True, default=str)
-        return f"{self.family}-{self.seed}-{blake2b(text.encode(), digest_size=6).hexdigest()}".replace("/", "_")
+        return f"{self.family}-{self.seed}-{blake2b(text.encode(), digest_size=6).hexdigest()}".replace(
+            "/", "_"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

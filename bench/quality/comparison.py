@@ -1,7 +1,8 @@
 """The same curves through us, naive rules and other tools: one table, and where we do not win.
 
-Counted alike for all: a fault is found by an alarm of the right label at its onset or later (others may date it
-`EARLY_POINTS` too early, and an alarm that names no step is believed); on healthy curves every alarm is false.
+A fault is found by an alarm of the right label at its onset or later that the same run without the fault
+does not have near there (others may date it `EARLY_POINTS` too early, and an alarm that names no step is
+believed); on healthy curves every alarm is false.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ def _ours(rows: Sequence[Row]) -> Contender:
         asked = [row for row in rows if row.truth.label == label]
         hits = [row for row in asked if row.is_right and row.points_to_sure is not None]
         found[label] = share(len(hits), len(asked))
-        errors += [abs(row.root.iteration - (row.truth.onset or 0)) / row.log_interval for row in hits if row.root]
+        errors += [
+            abs(row.root.iteration - (row.truth.onset or 0)) / row.log_interval for row in hits if row.root
+        ]
     healthy = [row for row in rows if not row.is_faulty]
     return Contender(
         name=OURS,
@@ -110,7 +113,13 @@ def _hit(row: Row, name: str) -> Alarm | None:
     onset = row.truth.onset
     if onset is None:
         return None
-    right = [one for one in row.others[name] or () if row.truth.label in one.labels]
+    near = EARLY_POINTS * row.log_interval
+    anyway = [one.iteration for one in row.of_twin.get(name) or () if row.truth.label in one.labels]
+    right = [
+        one
+        for one in row.others[name] or ()
+        if row.truth.label in one.labels and not any(_is_near(one.iteration, at, near) for at in anyway)
+    ]
     first = onset - EARLY_POINTS * row.log_interval
     late = [one for one in right if one.iteration is not None and one.iteration >= first]
     unnamed = [one for one in right if one.iteration is None]
@@ -124,6 +133,12 @@ def _false(row: Row, name: str) -> list[Alarm]:
         return alarms
     first = row.truth.onset - EARLY_POINTS * row.log_interval
     return [one for one in alarms if one.iteration is not None and one.iteration < first]
+
+
+def _is_near(one: int | None, other: int | None, distance: int) -> bool:
+    if one is None or other is None:
+        return one is other
+    return abs(one - other) <= distance
 
 
 def _iteration(alarm: Alarm) -> float:

@@ -85,7 +85,9 @@ def correlated(T: int, correlation: float, rng: np.random.Generator, *, is_heavy
 def norms(t: Series, rng: np.random.Generator) -> Series:
     """The gradient norm: large at first, then lognormal, with blips that mean nothing."""
     first, level = rng.uniform(2, 6), rng.uniform(0.2, 1.5)
-    norm_T = (level + first * np.exp(-t / rng.uniform(30, 90))) * np.exp(rng.normal(0, rng.uniform(0.08, 0.2), len(t)))
+    norm_T = (level + first * np.exp(-t / rng.uniform(30, 90))) * np.exp(
+        rng.normal(0, rng.uniform(0.08, 0.2), len(t))
+    )
     blips = rng.random(len(t)) < BLIP_SHARE
     norm_T[blips] *= rng.uniform(1.8, 3.0, int(blips.sum()))
     return np.asarray(norm_T)

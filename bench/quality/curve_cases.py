@@ -19,7 +19,7 @@ STRIKES_BETWEEN = (0.4, 0.75)
 def make_curve(spec: Spec) -> Recording:
     """The recording of a synthetic curve: one unnamed rank, from the seed alone."""
     rng = np.random.default_rng([spec.seed, *spec.family.encode()])
-    curve = draw(spec.family, rng)
+    curve = draw(spec.family, rng, is_twin=bool(spec.detail.get("twin")))
     onset = int(curve.base.iteration_T[curve.at]) if curve.label != HEALTHY else None
     truth = Truth(
         label=curve.label,
@@ -32,15 +32,15 @@ def make_curve(spec: Spec) -> Recording:
     logged = len(curve.base)
     return Recording(
         lines=list(lines_of(curve, run=f"{spec.family}-{spec.seed}")),
-        truths={tier: truth for tier in spec.tiers},
+        truths=dict.fromkeys(spec.tiers, truth),
         logged=logged,
         log_interval=curve.base.log_interval,
         healthy_points=logged if onset is None else curve.at,
     )
 
 
-def draw(family: str, rng: np.random.Generator) -> Curve:
-    """A base and what the family does to it."""
+def draw(family: str, rng: np.random.Generator, *, is_twin: bool = False) -> Curve:
+    """A base and what the family does to it, or of its twin what it leaves alone."""
     base = draw_base(rng)
     curve = Curve(
         base=base,
@@ -49,7 +49,8 @@ def draw(family: str, rng: np.random.Generator) -> Curve:
         norm_T=base.norm_T.copy(),
         lr_T=base.lr_T.copy(),
     )
-    {**FAULTS, **BENIGN}[family](curve, rng)
+    if not is_twin:
+        {**FAULTS, **BENIGN}[family](curve, rng)
     return curve
 
 
@@ -67,4 +68,3 @@ def lines_of(curve: Curve, run: str) -> Iterator[bytes]:
         if curve.canary is not None and at in curve.canary:
             record["canary_loss"] = curve.canary[at]
         yield json.dumps(record).encode()
-

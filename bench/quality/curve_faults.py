@@ -34,7 +34,7 @@ class Curve:
     events: list[dict[str, object]] = field(default_factory=list)
 
     @property
-    def after_T(self) -> Series:
+    def points_after(self) -> Series:
         """Points since the fault, 1 at the first; 0 before."""
         return np.asarray(np.maximum(0.0, np.arange(len(self.base)) - self.at + 1.0))
 
@@ -45,7 +45,7 @@ Change = Callable[[Curve, np.random.Generator], None]
 def level_shift(curve: Curve, rng: np.random.Generator) -> None:
     """The level rises by 3 to 8 sigma of the noise, above its expected fall, for good."""
     sigmas = float(rng.uniform(3.0, 8.0))
-    curve.loss_T *= np.where(curve.after_T > 0, np.exp(sigmas * curve.base.sigma), 1.0)
+    curve.loss_T *= np.where(curve.points_after > 0, np.exp(sigmas * curve.base.sigma), 1.0)
     curve.label, curve.facts = DRIFT, {"sigmas": sigmas}
 
 
@@ -55,8 +55,8 @@ def rise(curve: Curve, rng: np.random.Generator) -> None:
     sigmas = float(rng.uniform(5.0, max(5.5, min(15.0, 0.25 / curve.base.sigma))))
     length = int(rng.integers(100, 501))
     length = min(length, len(curve.base) - curve.at - 100)
-    held_T = np.where(curve.after_T > 0, curve.base.level_T[curve.at - 1], curve.base.level_T)
-    ramp_T = np.minimum(curve.after_T / length, 1.0) * sigmas * curve.base.sigma
+    held_T = np.where(curve.points_after > 0, curve.base.level_T[curve.at - 1], curve.base.level_T)
+    ramp_T = np.minimum(curve.points_after / length, 1.0) * sigmas * curve.base.sigma
     curve.loss_T[:] = held_T * np.exp(curve.base.noise_T + ramp_T)
     curve.label, curve.facts = DRIFT, {"sigmas": sigmas, "length": length}
 
@@ -66,7 +66,7 @@ def slower(curve: Curve, rng: np.random.Generator) -> None:
     share = float(rng.uniform(0.2, 0.5))
     level_T = curve.base.level_T
     slow_T = level_T[curve.at - 1] + share * (level_T - level_T[curve.at - 1])
-    curve.loss_T[:] = np.where(curve.after_T > 0, slow_T, level_T) * np.exp(curve.base.noise_T)
+    curve.loss_T[:] = np.where(curve.points_after > 0, slow_T, level_T) * np.exp(curve.base.noise_T)
     curve.label, curve.facts = DRIFT, {"share": share}
 
 
@@ -76,11 +76,12 @@ def slower_with_canary(curve: Curve, rng: np.random.Generator) -> None:
     clean_T = curve.loss_T / np.exp(curve.base.noise_T)
     every, scatter = int(rng.choice([1, 5, 20])), 2e-4
     curve.canary = {
-        int(at): float(clean_T[at] * 1.02 * np.exp(rng.normal(0, scatter))) for at in range(0, len(clean_T), every)
+        int(at): float(clean_T[at] * 1.02 * np.exp(rng.normal(0, scatter)))
+        for at in range(0, len(clean_T), every)
     }
 
 
-def stuck(curve: Curve, rng: np.random.Generator) -> None:
+def stuck(curve: Curve, _: np.random.Generator) -> None:
     """The loss repeats one value."""
     curve.loss_T[curve.at :] = curve.loss_T[curve.at]
     curve.label = DRIFT
@@ -89,25 +90,25 @@ def stuck(curve: Curve, rng: np.random.Generator) -> None:
 def fast_explosion(curve: Curve, rng: np.random.Generator) -> None:
     """The loss grows by a tenth to a half each point, the norm faster, up to a ceiling."""
     lead = int(rng.integers(0, 3))
-    loss_after_T = np.maximum(0.0, curve.after_T - lead)
+    loss_after_T = np.maximum(0.0, curve.points_after - lead)
     curve.loss_T *= growth(rng.uniform(1.1, 1.5), loss_after_T, rng.uniform(4.0, 40.0))
-    curve.norm_T *= growth(rng.uniform(1.4, 2.5), curve.after_T, rng.uniform(50.0, 1000.0))
+    curve.norm_T *= growth(rng.uniform(1.4, 2.5), curve.points_after, rng.uniform(50.0, 1000.0))
     curve.label, curve.facts = EXPLOSION, {"fast": 1.0}
 
 
 def slow_explosion(curve: Curve, rng: np.random.Generator) -> None:
     """The loss doubles every 100 to 250 points; in half of the runs the norm goes with it."""
     doubles = float(rng.uniform(100.0, 250.0))
-    curve.loss_T *= growth(2.0, curve.after_T / doubles, rng.uniform(5.0, 40.0))
+    curve.loss_T *= growth(2.0, curve.points_after / doubles, rng.uniform(5.0, 40.0))
     if rng.random() < 0.5:
-        curve.norm_T *= growth(2.0, 2 * curve.after_T / doubles, 500.0)
+        curve.norm_T *= growth(2.0, 2 * curve.points_after / doubles, 500.0)
     curve.label, curve.facts = EXPLOSION, {"fast": 0.0, "doubles": doubles}
 
 
 def norm_explosion(curve: Curve, rng: np.random.Generator) -> None:
     """The gradient norm grows a hundredfold and more while the loss looks as ever."""
     factor = float(rng.uniform(1.1, 2.0))
-    curve.norm_T *= growth(factor, curve.after_T, rng.uniform(100.0, 1000.0))
+    curve.norm_T *= growth(factor, curve.points_after, rng.uniform(100.0, 1000.0))
     # below it, four points are within the blips of a healthy norm
     curve.label, curve.facts = EXPLOSION, {"fast": float(factor >= 1.5)}
 
@@ -127,7 +128,7 @@ def clean_nan(curve: Curve, rng: np.random.Generator) -> None:
     curve.label = NAN
 
 
-def none(curve: Curve, rng: np.random.Generator) -> None:
+def none(curve: Curve, _: np.random.Generator) -> None:
     """Nothing goes wrong."""
 
 
@@ -142,8 +143,8 @@ def spikes(curve: Curve, rng: np.random.Generator) -> None:
 
 def data_mix(curve: Curve, rng: np.random.Generator) -> None:
     """Other data from one iteration on, announced: the loss steps up by 3 to 8 % and goes on learning."""
-    fading_T = np.exp(-curve.after_T / rng.uniform(100, 300))
-    curve.loss_T *= 1 + np.where(curve.after_T > 0, rng.uniform(0.03, 0.08) * fading_T, 0.0)
+    fading_T = np.exp(-curve.points_after / rng.uniform(100, 300))
+    curve.loss_T *= 1 + np.where(curve.points_after > 0, rng.uniform(0.03, 0.08) * fading_T, 0.0)
     iteration = int(curve.base.iteration_T[curve.at])
     curve.events.append({"event": "data_change", "rank": 0, "iteration": iteration})
 
@@ -160,21 +161,21 @@ def warm_restart(curve: Curve, rng: np.random.Generator) -> None:
     """The learning rate goes up again; the loss follows by a tenth and comes down."""
     left = len(curve.base) - curve.at
     curve.lr_T[curve.at :] = curve.lr_T.max() * (0.55 + 0.45 * np.cos(np.pi * np.arange(left) / left))
-    fading_T = np.exp(-curve.after_T / rng.uniform(80, 200))
-    curve.loss_T *= 1 + np.where(curve.after_T > 0, rng.uniform(0.05, 0.12) * fading_T, 0.0)
+    fading_T = np.exp(-curve.points_after / rng.uniform(80, 200))
+    curve.loss_T *= 1 + np.where(curve.points_after > 0, rng.uniform(0.05, 0.12) * fading_T, 0.0)
 
 
 def decay_step(curve: Curve, rng: np.random.Generator) -> None:
     """The learning rate falls to a tenth and the loss by a tenth to a third."""
     curve.lr_T[curve.at :] *= 0.1
-    settled_T = 1 - np.exp(-curve.after_T / rng.uniform(10, 60))
+    settled_T = 1 - np.exp(-curve.points_after / rng.uniform(10, 60))
     curve.loss_T *= 1 - rng.uniform(0.1, 0.33) * settled_T
 
 
 def noisier(curve: Curve, rng: np.random.Generator) -> None:
     """Smaller batches: the noise doubles from one iteration on, announced."""
     extra_T = curve.base.sigma * np.sqrt(3) * correlated(len(curve.base), 0.0, rng)
-    curve.loss_T *= np.where(curve.after_T > 0, np.exp(extra_T), 1.0)
+    curve.loss_T *= np.where(curve.points_after > 0, np.exp(extra_T), 1.0)
     iteration = int(curve.base.iteration_T[curve.at])
     curve.events.append({"event": "batch_size", "rank": 0, "iteration": iteration})
 

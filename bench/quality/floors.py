@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 
 from .case import Origin, Tier
+from .floor import Floor
 from .row import Row
 from .scores import (
     Figure,
@@ -24,42 +24,6 @@ from .scores import (
 
 FAST_SUSPECTED_POINTS, SURE_POINTS, SHIFT_POINTS = 4, 50, 50
 FAST_ONSET, SLOW_ONSET = 2, 5
-FEWEST_EXACT = 59
-"""Cases without one miss that let the 95 % interval of "all" exclude a miss in twenty."""
-
-
-class Holds(StrEnum):
-    """What the cases say of a floor."""
-
-    YES = "holds"
-    NO = "does not hold"
-    OPEN = "too few cases to tell"
-    NOT_RUN = "no cases"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Floor:
-    """One demand and its measured figure; ``is_ceiling`` where less is better."""
-
-    name: str
-    bound: float | None
-    figure: Figure
-    is_ceiling: bool = False
-    note: str = ""
-
-    @property
-    def holds(self) -> Holds:
-        """Whether the whole interval is on the good side, the whole on the bad one, or neither."""
-        figure = self.figure
-        if figure.cases == 0 or math.isnan(figure.value):
-            return Holds.NOT_RUN
-        if self.bound is None:
-            return Holds.YES
-        if self.is_ceiling:
-            return _side(figure.high <= self.bound, figure.low > self.bound)
-        if self.bound == 1.0:
-            return _side(figure.value == 1.0 and figure.cases >= FEWEST_EXACT, figure.high < 1.0)
-        return _side(figure.low >= self.bound, figure.high < self.bound)
 
 
 def floors(rows: Sequence[Row]) -> list[Floor]:
@@ -67,6 +31,7 @@ def floors(rows: Sequence[Row]) -> list[Floor]:
     return [
         *_labels(rows),
         *_checksums(rows),
+        *_canary(rows),
         *_nan(rows),
         *_explosions(rows),
         *_drifts(rows),
@@ -106,6 +71,25 @@ def _checksums(rows: Sequence[Row]) -> Iterator[Floor]:
     )
 
 
+def _canary(rows: Sequence[Row]) -> Iterator[Floor]:
+    """Bad units of a rank: caught in the passes of a canary as often as chance lets them err there."""
+    asked = [row for row in rows if row.tier is Tier.CANARY and "passes" in row.truth.facts]
+    shown = [row for row in asked if row.truth.is_observable]
+    chance = [1 - (1 - row.truth.facts["rate"]) ** row.truth.facts["passes"] for row in asked]
+    caught = share_of(asked, lambda row: row.judgement.label == "silent_drift")
+    yield Floor(
+        name="bad units with a canary: caught",
+        bound=None,
+        figure=caught,
+        note=f"their rates allow {_mean(chance):.3f} where an error changes a bit of the result",
+    )
+    yield Floor(
+        name="… of those that show in any metric",
+        bound=1.0,
+        figure=share_of(shown, lambda row: row.judgement.label == "silent_drift"),
+    )
+
+
 def _nan(rows: Sequence[Row]) -> Iterator[Floor]:
     asked = [row for row in rows if row.truth.label == "nan" and row.is_right]
     named = [row for row in asked if row.truth.suspects]
@@ -123,10 +107,14 @@ def _nan(rows: Sequence[Row]) -> Iterator[Floor]:
 
 
 def _explosions(rows: Sequence[Row]) -> Iterator[Floor]:
-    asked = [row for row in rows if row.truth.label == "gradient_explosion" and row.spec.origin is Origin.CURVE]
+    asked = [
+        row for row in rows if row.truth.label == "gradient_explosion" and row.spec.origin is Origin.CURVE
+    ]
     fast = [row for row in asked if row.truth.facts.get("fast")]
     slow = [row for row in asked if "doubles" in row.truth.facts]
-    yield _within("explosion, fast: suspected within 4 points", 0.95, fast, FAST_SUSPECTED_POINTS, is_sure=False)
+    yield _within(
+        "explosion, fast: suspected within 4 points", 0.95, fast, FAST_SUSPECTED_POINTS, is_sure=False
+    )
     yield _within("explosion: confirmed within 50 points", 0.95, fast, SURE_POINTS, is_sure=True)
     yield Floor(
         name="explosion, fast: onset within 2 points",
@@ -150,7 +138,9 @@ def _explosions(rows: Sequence[Row]) -> Iterator[Floor]:
 
 def _drifts(rows: Sequence[Row]) -> Iterator[Floor]:
     shifts = [row for row in rows if row.spec.family == "level_shift"]
-    yield Floor(name="level shift of 3 sigma and more: found", bound=0.95, figure=share_of(shifts, _is_found_drift))
+    yield Floor(
+        name="level shift of 3 sigma and more: found", bound=0.95, figure=share_of(shifts, _is_found_drift)
+    )
     sure = _within("", 0.95, shifts, SHIFT_POINTS, is_sure=True)
     yield replace(
         _within("level shift: alarm within 50 points", 0.95, shifts, SHIFT_POINTS, is_sure=False),
@@ -160,7 +150,9 @@ def _drifts(rows: Sequence[Row]) -> Iterator[Floor]:
     caught = [row for row in rises if _is_found_drift(row)]
     yield Floor(name="loss that rises 5 sigma: found", bound=0.9, figure=share_of(rises, _is_found_drift))
     yield Floor(name="… interval covers the onset", bound=0.9, figure=share_of(caught, covers))
-    yield Floor(name="… interval not wider than max(50, delay/2)", bound=0.9, figure=share_of(caught, _is_narrow))
+    yield Floor(
+        name="… interval not wider than max(50, delay/2)", bound=0.9, figure=share_of(caught, _is_narrow)
+    )
     slower = [row for row in rows if row.spec.family == "slower"]
     yield Floor(
         name="slower decline on one curve: suspected or found",
@@ -181,8 +173,13 @@ def _drifts(rows: Sequence[Row]) -> Iterator[Floor]:
 
 
 def _quiet(rows: Sequence[Row]) -> Iterator[Floor]:
+    # the same run in several tiers is no more than one run
+    fullest = [row for row in rows if row.tier is row.spec.tiers[-1]]
     yield Floor(
-        name="confirmed incidents per 100 000 healthy iterations", bound=1.0, figure=false_alarms(rows), is_ceiling=True
+        name="confirmed incidents per 100 000 healthy iterations",
+        bound=1.0,
+        figure=false_alarms(fullest),
+        is_ceiling=True,
     )
     surrogate = [row for row in rows if row.spec.origin is Origin.SURROGATE]
     yield Floor(
@@ -207,7 +204,9 @@ def _near(rows: Sequence[Row], points: int) -> Figure:
 
 
 def _is_found_drift(row: Row) -> bool:
-    return any(one.label == "silent_drift" for one in row.judgement.confirmed) and row.points_to_sure is not None
+    return (
+        any(one.label == "silent_drift" for one in row.judgement.confirmed) and row.points_to_sure is not None
+    )
 
 
 def _is_narrow(row: Row) -> bool:
@@ -227,9 +226,5 @@ def _error(row: Row) -> int:
     return abs(row.root.iteration - row.truth.onset)
 
 
-def _side(is_good: bool, is_bad: bool) -> Holds:
-    return Holds.YES if is_good else Holds.NO if is_bad else Holds.OPEN
-
-
-def _mean(values: Sequence[int]) -> float:
+def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else math.nan

@@ -1,8 +1,8 @@
 """Intervals of confidence: a share, a rate, a median, and anything that can be drawn again.
 
-    >>> low, high = wilson(9, 10)
-    >>> round(low, 2), round(high, 2)
-    (0.6, 0.98)
+>>> low, high = wilson(9, 10)
+>>> round(low, 2), round(high, 2)
+(0.6, 0.98)
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ def quantile_interval(values: Sequence[float], share: float) -> tuple[float, flo
     return ordered[max(low, 0)], ordered[min(high, cases - 1)]
 
 
-def bootstrap(cases: Sequence[T], figure: Callable[[Sequence[T]], float], seed: int = 0) -> tuple[float, float]:
+def bootstrap(
+    cases: Sequence[T], figure: Callable[[Sequence[T]], float], seed: int = 0
+) -> tuple[float, float]:
     """The 95 % interval of ``figure`` by drawing the cases again, with replacement."""
     if not cases:
         return math.nan, math.nan

@@ -11,6 +11,8 @@ from typing import Any
 from ingest.jobs import find_jobs
 from service.offline import ReplayOptions, judge_jobs
 
+_NO_CAUSE = {"kind": "undetermined", "stage": "unknown", "confidence": 0.0}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
@@ -89,7 +91,7 @@ def judgement_of(verdict: Mapping[str, Any]) -> Judgement:
 
 def _found(incident: Mapping[str, Any]) -> Found:
     first, causes = incident["first"], incident["causes"]
-    cause = causes[0] if causes else {"kind": "undetermined", "stage": "unknown", "confidence": 0.0}
+    cause: Mapping[str, Any] = causes[0] if causes else _NO_CAUSE
     last_clean, first_bad = first["interval"]
     return Found(
         label=incident["label"],
@@ -110,13 +112,14 @@ def _found(incident: Mapping[str, Any]) -> Found:
 
 
 def _confirmed_at(incident: Mapping[str, Any]) -> int:
-    """When the first piece of evidence was sure: what waits says when, the rest is sure where it is seen."""
+    """When the first piece of evidence was sure: one that waited says so, another is sure where seen."""
     sure = [
         int(item["detail"].get("judged_at", item["interval"][1]))
         for item in incident["evidence"]
         if item["certainty"] == "confirmed"
     ]
-    return max(min(sure, default=incident["detected_at_iteration"]), incident["detected_at_iteration"])
+    seen = int(incident["detected_at_iteration"])
+    return max(min(sure, default=seen), seen)
 
 
 def _found_from(plain: Mapping[str, Any]) -> Found:

@@ -77,7 +77,9 @@ def alarms_of_rules(columns: Mapping[str, Sequence[float]]) -> dict[str, list[Al
         fired_T = rule(loss_T) & ~lost_T if len(loss_T) > 200 else np.zeros(len(loss_T), np.bool_)
         marks = [(int(at), ANY) for at in np.flatnonzero(fired_T)]
         marks += [(int(at), frozenset({"nan"})) for at in np.flatnonzero(lost_T)]
-        found[name] = [Alarm(int(iteration_T[at]), labels) for at, labels in merged(sorted(marks, key=_place))]
+        found[name] = [
+            Alarm(int(iteration_T[at]), labels) for at, labels in merged(sorted(marks, key=_place))
+        ]
     return found
 
 

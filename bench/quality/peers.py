@@ -74,14 +74,22 @@ class Peer:
 
 def _losslint(answer: Any) -> list[tuple[str, float | None, str]]:
     return [
-        (one["check"], next(iter(one["details"].get("steps", [])), one["details"].get("step")), one["severity"])
+        (
+            one["check"],
+            next(iter(one["details"].get("steps", [])), one["details"].get("step")),
+            one["severity"],
+        )
         for one in answer["findings"]
     ]
 
 
 def _trainspotter(answer: Any) -> list[tuple[str, float | None, str]]:
     return [
-        ("non_finite" if "non-finite" in one["title"] else one["detector"], one["step_start"], one["severity"])
+        (
+            "non_finite" if "non-finite" in one["title"] else one["detector"],
+            one["step_start"],
+            one["severity"],
+        )
         for one in answer["findings"]
     ]
 
@@ -110,15 +118,27 @@ def _first_step(evidence: str) -> float | None:
 
 
 PEERS = (
-    Peer(name="losslint", version="0.4.1", command=["losslint", "check", "{csv}", "--json-out", "{out}"], read=_losslint),
+    Peer(
+        name="losslint",
+        version="0.4.1",
+        command=["losslint", "check", "{csv}", "--json-out", "{out}"],
+        read=_losslint,
+    ),
     Peer(
         name="trainspotter",
         version="0.2.6",
         command=["trainspotter", "analyze", "{csv}", "--output", "json", "--out", "{out}"],
         read=_trainspotter,
     ),
-    Peer(name="runmedic", version="0.1.1", command=["runmedic", "diagnose", "{csv}", "--json"], read=_runmedic),
-    Peer(name="trainproof", version="0.22.0", command=["trainproof", "doctor", "{csv}", "--json"], read=_trainproof),
+    Peer(
+        name="runmedic", version="0.1.1", command=["runmedic", "diagnose", "{csv}", "--json"], read=_runmedic
+    ),
+    Peer(
+        name="trainproof",
+        version="0.22.0",
+        command=["trainproof", "doctor", "{csv}", "--json"],
+        read=_trainproof,
+    ),
     Peer(
         name="trainpulse",
         version="0.4.0",
@@ -144,7 +164,9 @@ def install(peer: Peer) -> str:
     )
     for step in steps:
         try:
-            ran = subprocess.run(step, capture_output=True, text=True, check=False, timeout=_INSTALL_TIMEOUT_S)
+            ran = subprocess.run(
+                step, capture_output=True, text=True, check=False, timeout=_INSTALL_TIMEOUT_S
+            )
         except subprocess.TimeoutExpired:
             return f"{peer.name} {peer.version}: not installed within {_INSTALL_TIMEOUT_S:.0f} s"
         if ran.returncode:

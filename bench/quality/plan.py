@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, zip_longest
 from pathlib import Path
 
-from .case import TIERS, Origin, Spec, Tier
+from .case import Origin, Spec, Tier
+from .curve_faults import FAULTS
 
 CURVES: Mapping[str, tuple[int, int]] = {
     "level_shift": (40, 400),
@@ -32,48 +34,115 @@ CURVES: Mapping[str, tuple[int, int]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One case to be done, and which peers are asked about its curve."""
+    """Cases that are made together, and which peers are asked about their curves."""
 
-    spec: Spec
+    specs: tuple[Spec, ...]
     peers: tuple[str, ...] = ()
 
 
+GROUPS = (36, 1200)
+"""Jobs of the rig, each healthy once and struck by four faults: quick, full."""
+SURROGATES = (70, 700)
+"""Surrogates of recorded healthy curves: quick, full."""
+PEER_SURROGATES = 14
+"""Surrogates that peers are asked about: one of each recorded curve."""
 PEER_CURVES = 6
 """Curves of each family that peers are asked about in a quick run: a second a curve for all of them."""
+PEER_GROUPS = 8
+"""Jobs of the rig of which they are."""
 
 
 def tasks(
     first_seed: int, *, is_full: bool, peers: tuple[str, ...], recorded: Path | None, only: str = ""
 ) -> list[Task]:
-    """All cases of one measurement, families in turn, so that a part of them is a fair sample."""
-    specs = [*curve_specs(first_seed, is_full=is_full)]
-    asked: dict[str, int] = {}
-    planned = []
-    for spec in specs:
-        if not spec.family.startswith(only):
-            continue
-        count = asked[spec.family] = asked.get(spec.family, 0) + 1
-        is_asked = Tier.CURVE in spec.tiers and (is_full or count <= PEER_CURVES)
-        planned.append(Task(spec=spec, peers=peers if is_asked else ()))
-    return planned
+    """All cases of one measurement, kinds in turn, so that a part of them is a fair sample."""
+    groups = list(rig_tasks(first_seed, is_full=is_full, peers=peers))
+    curves = [
+        *curve_tasks(first_seed, is_full=is_full, peers=peers),
+        *healthy_tasks(first_seed, recorded, is_full=is_full, peers=peers),
+    ]
+    # a group takes as long as some fifty curves: spread, the time left can be told from the time taken
+    every = [task for part in zip_longest(groups, _shares(curves, len(groups))) for task in _flat(part)]
+    return [task for task in every if task.specs[0].family.startswith(only)]
 
 
-def curve_specs(first_seed: int, *, is_full: bool) -> Iterator[Spec]:
+def rig_tasks(first_seed: int, *, is_full: bool, peers: tuple[str, ...]) -> Iterator[Task]:
+    """Groups of the rig."""
+    from .rig_cases import rig_specs
+
+    for number in range(GROUPS[is_full]):
+        is_asked = is_full or number < PEER_GROUPS
+        yield Task(specs=tuple(rig_specs(first_seed + number)), peers=peers if is_asked else ())
+
+
+def healthy_tasks(
+    first_seed: int, recorded: Path | None, *, is_full: bool, peers: tuple[str, ...]
+) -> Iterator[Task]:
+    """Surrogates, and the recorded curves of a folder if there is one."""
+    from .healthy_cases import recorded_specs, surrogate_spec
+
+    for number in range(SURROGATES[is_full]):
+        is_asked = is_full or number < PEER_SURROGATES
+        yield Task(specs=(surrogate_spec(first_seed + number),), peers=peers if is_asked else ())
+    for spec in recorded_specs(recorded) if recorded is not None else ():
+        yield Task(specs=(spec,))
+
+
+def curve_tasks(first_seed: int, *, is_full: bool, peers: tuple[str, ...]) -> Iterator[Task]:
     """The synthetic curves."""
     for number in range(max(sizes[is_full] for sizes in CURVES.values())):
         for family, sizes in CURVES.items():
             if number < sizes[is_full]:
-                yield curve_spec(family, first_seed + number)
+                is_asked = family != _CANARY and (is_full or number < PEER_CURVES)
+                yield Task(specs=(curve_spec(family, first_seed + number),), peers=peers if is_asked else ())
 
 
 def curve_spec(family: str, seed: int) -> Spec:
     """One synthetic curve."""
-    tier = Tier.CANARY if family == "slower_with_canary" else Tier.CURVE
+    tier = Tier.CANARY if family == _CANARY else Tier.CURVE
     return Spec(origin=Origin.CURVE, family=family, seed=seed, tiers=(tier,))
 
 
 def find_spec(origin: Origin, family: str, seed: int) -> Spec:
-    """The case of that name."""
-    if origin is Origin.CURVE:
-        return curve_spec(family, seed)
-    return Spec(origin=origin, family=family, seed=seed, tiers=TIERS)
+    """The case of that name.
+
+    Raises:
+        ValueError: the seed makes no such case.
+    """
+    from .healthy_cases import surrogate_spec
+    from .rig_cases import rig_specs
+
+    known = [curve_spec(family, seed)] if origin is Origin.CURVE and family in CURVES else []
+    known += rig_specs(seed) if origin is Origin.RIG else []
+    known += [surrogate_spec(seed)] if origin is Origin.SURROGATE else []
+    for spec in known:
+        if spec.family == family:
+            return spec
+    raise ValueError(
+        f"family of seed {seed} must be one of {[spec.family for spec in known]}, got {family!r}"
+    )
+
+
+def twin_of(spec: Spec) -> Spec | None:
+    """The same run with the same noise and without the fault, where there is one."""
+    if spec.origin is Origin.CURVE and spec.family in FAULTS:
+        return replace(spec, detail={"twin": True})
+    if spec.origin is Origin.RIG and not spec.family.startswith("healthy"):
+        from .rig_cases import rig_specs
+
+        return rig_specs(spec.seed)[0]
+    return None
+
+
+_CANARY = "slower_with_canary"
+
+
+def _shares(tasks: Sequence[Task], parts: int) -> list[list[Task]]:
+    """The tasks in so many parts, each as long as the next."""
+    edges = [round(at * len(tasks) / max(parts, 1)) for at in range(max(parts, 1) + 1)]
+    return [list(tasks[start:stop]) for start, stop in pairwise(edges)]
+
+
+def _flat(part: tuple[Task | None, list[Task] | None]) -> list[Task]:
+    group, curves = part
+    return [*([] if group is None else [group]), *(curves or [])]

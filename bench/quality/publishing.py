@@ -1,4 +1,4 @@
-"""Write what was measured: the JSON, the page made from it, and the section of the README between its marks."""
+"""Write what was measured: the JSON, the page made from it, and the section of the README."""
 
 from __future__ import annotations
 

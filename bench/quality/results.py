@@ -12,6 +12,8 @@ from typing import Any
 from .case import Origin, Tier
 from .comparison import compare, lost_columns
 from .floors import floors
+from .outlier_floors import outlier_floors
+from .outliers import Outcome
 from .row import Row
 from .scores import (
     LABELS,
@@ -37,7 +39,9 @@ from .scores import (
 RANK_CLASSES = ("exact", "tie", "none", "wrong")
 
 
-def figures(rows: Sequence[Row], missing: Sequence[str], *, is_full: bool) -> dict[str, Any]:
+def figures(
+    rows: Sequence[Row], outcomes: Sequence[Outcome], missing: Sequence[str], *, is_full: bool
+) -> dict[str, Any]:
     """Everything that is published, as plain data."""
     contenders = compare(rows)
     return {
@@ -53,12 +57,13 @@ def figures(rows: Sequence[Row], missing: Sequence[str], *, is_full: bool) -> di
                 "note": floor.note,
                 **floor.figure.to_plain(),
             }
-            for floor in floors(rows)
+            for floor in [*floors(rows), *outlier_floors(outcomes)]
         ],
         "tiers": {tier.value: _tier([row for row in rows if row.tier is tier]) for tier in Tier},
         "mattered": _by_matter(rows),
         "causes": _pairs(cause_confusion(rows)),
         "families": _families(rows),
+        "outliers": _outliers(outcomes),
         "contenders": [
             {
                 "name": one.name,
@@ -72,6 +77,29 @@ def figures(rows: Sequence[Row], missing: Sequence[str], *, is_full: bool) -> di
         "lost": lost_columns(contenders),
         "missing_peers": list(missing),
     }
+
+
+def _outliers(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+    """Recall by noise and size, ours beside the published rule's."""
+    kinds = dict.fromkeys((one.trial.noise, one.trial.is_lasting, one.trial.sigmas) for one in outcomes)
+    table = []
+    for noise, is_lasting, sigmas in kinds:
+        here = [
+            one
+            for one in outcomes
+            if (one.trial.noise, one.trial.is_lasting, one.trial.sigmas) == (noise, is_lasting, sigmas)
+        ]
+        cases = sum(one.cases for one in here)
+        table.append(
+            {
+                "noise": noise,
+                "is_lasting": is_lasting,
+                "sigmas": sigmas,
+                "ours": share(sum(one.ours for one in here), cases).to_plain(),
+                "rule": share(sum(one.rule for one in here), cases).to_plain(),
+            }
+        )
+    return table
 
 
 def _labels(rows: Sequence[Row]) -> dict[str, Any]:
@@ -166,4 +194,3 @@ def _pairs(counts: Mapping[tuple[str, str], int]) -> dict[str, dict[str, int]]:
 def as_text(plain: Mapping[str, Any]) -> str:
     """Strict JSON, the same for the same figures."""
     return json.dumps(plain, indent=1, allow_nan=False) + "\n"
-

@@ -24,7 +24,9 @@ class Row:
     log_interval: int
     healthy_points: int
     others: Mapping[str, Sequence[Alarm] | None] = field(default_factory=dict)
-    """Alarms of naive rules and of peers by name, of the averaged curve alone; None: no answer was readable."""
+    """Alarms of naive rules and of peers, of the averaged curve alone; None where no answer was readable."""
+    of_twin: Mapping[str, Sequence[Alarm] | None] = field(default_factory=dict)
+    """The same of the run without the fault: an alarm that is there too was not of the fault."""
 
     @property
     def is_faulty(self) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from .cache import (
     JUDGES,
@@ -23,80 +24,95 @@ from .case import Origin, Recording, Spec, Tier
 from .judging import Judgement, judge
 from .naive import Alarm, alarms_of_rules
 from .peers import PEERS, ask
-from .plan import Task
+from .plan import Task, twin_of
 from .row import Row
 from .tiers import curve_columns, cut
 
+T = TypeVar("T")
+R = TypeVar("R")
 _MAKERS: Mapping[Origin, tuple[str, ...]] = {
-    Origin.CURVE: ("bench/quality/curve_bases.py", "bench/quality/curve_faults.py", "bench/quality/curve_cases.py"),
+    Origin.CURVE: (
+        "bench/quality/curve_bases.py",
+        "bench/quality/curve_faults.py",
+        "bench/quality/curve_cases.py",
+    ),
+    Origin.SURROGATE: ("bench/surrogate.py", "bench/quality/healthy_cases.py"),
+    Origin.RECORDED: ("bench/quality/healthy_cases.py",),
+    Origin.RIG: ("firstfault/drill", "bench/quality/rig_cases.py"),
 }
 """The source that decides what a recording of each origin is."""
 
 
 def run_all(
-    tasks: Sequence[Task], *, processes: int, say: Callable[[str], None]
-) -> list[Row]:
-    """The rows of all tasks, in order of the tasks; ``say`` is told how far it is."""
-    done: dict[int, list[Row]] = {}
+    work: Callable[[T], R], items: Sequence[T], *, processes: int, say: Callable[[str], None]
+) -> list[R]:
+    """``work`` done on all items, its results in order of the items; ``say`` is told how far it is."""
+    done: dict[int, R] = {}
     began_s = time.monotonic()
     pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"))
     try:
-        waiting = {pool.submit(rows_of, task): number for number, task in enumerate(tasks)}
+        waiting = {pool.submit(work, item): number for number, item in enumerate(items)}
         for one in as_completed(waiting):
             done[waiting[one]] = one.result()
-            if len(done) % 20 == 0 or len(done) == len(tasks):
-                say(progress(len(done), len(tasks), time.monotonic() - began_s))
+            if len(done) % 20 == 0 or len(done) == len(items):
+                say(progress(len(done), len(items), time.monotonic() - began_s))
     finally:
         # what was not begun is left: what is done is in the cache
         pool.shutdown(cancel_futures=True)
-    return [row for number in sorted(done) for row in done[number]]
+    return [done[number] for number in sorted(done)]
 
 
 def progress(done: int, total: int, elapsed_s: float) -> str:
     """How far it is, and how long it may still take.
 
     >>> progress(50, 100, 60.0)
-    '50 of 100 cases, 60 s, about 60 s left'
+    '50 of 100, 60 s, about 60 s left'
     """
     left_s = elapsed_s / max(done, 1) * (total - done)
-    return f"{done} of {total} cases, {elapsed_s:.0f} s, about {left_s:.0f} s left"
+    return f"{done} of {total}, {elapsed_s:.0f} s, about {left_s:.0f} s left"
 
 
 def rows_of(task: Task) -> list[Row]:
-    """One case, from the cache where it is there."""
-    spec = task.spec
+    """The cases of one task, from the cache where they are there."""
+    return [row for spec in task.specs for row in _rows_of_case(spec, task.peers)]
+
+
+def _rows_of_case(spec: Spec, peers: Sequence[str]) -> Iterator[Row]:
     recording = recorded(spec)
-    rows = []
     for tier in spec.tiers:
-        lines: list[bytes] | None = None
-
-        def shown(tier: Tier = tier) -> list[bytes]:
-            nonlocal lines
-            lines = cut(recording.lines, tier) if lines is None else lines
-            return lines
-
-        rows.append(
-            Row(
-                spec=spec,
-                tier=tier,
-                truth=recording.truths[tier],
-                judgement=judged(spec, tier, shown),
-                logged=recording.logged,
-                log_interval=recording.log_interval,
-                healthy_points=recording.healthy_points,
-                others=_asked(spec, task.peers, shown) if tier is Tier.CURVE else {},
-            )
+        shown = partial(cut, recording.lines, tier) if len(spec.tiers) > 1 else partial(list, recording.lines)
+        others = _asked(spec, peers, shown) if tier is Tier.CURVE else {}
+        twin = twin_of(spec) if others else None
+        yield Row(
+            spec=spec,
+            tier=tier,
+            truth=recording.truths[tier],
+            judgement=judged(spec, tier, shown),
+            logged=recording.logged,
+            log_interval=recording.log_interval,
+            healthy_points=recording.healthy_points,
+            others=others,
+            of_twin={} if twin is None else _asked(twin, peers, partial(_curve_of, twin)),
         )
-    return rows
+
+
+def _curve_of(spec: Spec) -> list[bytes]:
+    """The averaged curve of a case."""
+    lines = recorded(spec).lines
+    return cut(lines, Tier.CURVE) if len(spec.tiers) > 1 else list(lines)
 
 
 def recorded(spec: Spec) -> Recording:
     """The recording of a case, made where it is not kept yet."""
-    path = _place("recordings", spec, source_digest(_MAKERS[spec.origin])).with_suffix(".zst")
+    path = _recording_place(spec)
     kept = load_recording(path)
-    if kept is None:
-        kept = _maker(spec.origin)(spec)
-        save_recording(path, kept)
+    if kept is not None:
+        return kept
+    for made, recording in _make(spec):
+        save_recording(_recording_place(made), recording)
+        if made == spec:
+            kept = recording
+    assert kept is not None, "what is made for a case holds it"
     return kept
 
 
@@ -132,11 +148,21 @@ def _asked(spec: Spec, peers: Sequence[str], shown: Callable[[], Sequence[bytes]
     return {**alarms_of_rules(columns), **answers}
 
 
-def _maker(origin: Origin) -> Callable[[Spec], Recording]:
+def _make(spec: Spec) -> Iterator[tuple[Spec, Recording]]:
+    """The case, and those that are made with it."""
     from .curve_cases import make_curve
+    from .healthy_cases import make_recorded, make_surrogate
+    from .rig_cases import make_group
 
-    makers: Mapping[Origin, Callable[[Spec], Recording]] = {Origin.CURVE: make_curve}
-    return makers[origin]
+    alone = {Origin.CURVE: make_curve, Origin.SURROGATE: make_surrogate, Origin.RECORDED: make_recorded}
+    if spec.origin in alone:
+        yield spec, alone[spec.origin](spec)
+    else:
+        yield from make_group(spec.seed)
+
+
+def _recording_place(spec: Spec) -> Path:
+    return _place("recordings", spec, source_digest(_MAKERS[spec.origin])).with_suffix(".zst")
 
 
 def _place(kind: str, spec: Spec, digest: str, name: str = "") -> Path:
@@ -150,5 +176,3 @@ def _plain_alarms(alarms: Sequence[Alarm] | None) -> list[dict[str, Any]] | None
 
 def _alarms_from(plain: Sequence[Mapping[str, Any]] | None) -> list[Alarm] | None:
     return None if plain is None else [Alarm(one["iteration"], frozenset(one["labels"])) for one in plain]
-
-

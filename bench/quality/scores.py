@@ -92,7 +92,9 @@ def f1(rows: Sequence[Row], label: str) -> float:
 def label_f1(rows: Sequence[Row], label: str) -> Figure:
     """F1 of one label, its interval by drawing the cases again."""
     low, high = bootstrap(rows, lambda drawn: f1(drawn, label))
-    return Figure(value=f1(rows, label), low=low, high=high, cases=sum(row.truth.label == label for row in rows))
+    return Figure(
+        value=f1(rows, label), low=low, high=high, cases=sum(row.truth.label == label for row in rows)
+    )
 
 
 def macro_f1(rows: Sequence[Row]) -> Figure:
@@ -130,7 +132,12 @@ def found(rows: Sequence[Row]) -> list[Row]:
 
 def onset_errors(rows: Sequence[Row]) -> list[int]:
     """Distance of the named iteration from the onset, in logged points, of each row that was found."""
-    return [abs(row.root.iteration - row.truth.onset) // row.log_interval for row in _rooted(rows)]  # type: ignore[union-attr,operator]  # _rooted keeps those that have both
+    pairs = [(row, row.root, row.truth.onset) for row in found(rows)]
+    return [
+        abs(root.iteration - onset) // row.log_interval
+        for row, root, onset in pairs
+        if root is not None and onset is not None
+    ]
 
 
 def covers(row: Row) -> bool:
@@ -152,19 +159,16 @@ def false_alarms(rows: Sequence[Row]) -> Figure:
 
 
 def cause_confusion(rows: Sequence[Row]) -> Counter[tuple[str, str]]:
-    """(true, said) kind of cause of the faults that were found; a kind that is accepted too counts as true."""
-    return Counter(
-        (row.truth.causes[0], row.truth.causes[0] if row.root.cause in row.truth.causes else row.root.cause)
-        for row in found(rows)
-        if row.truth.causes and row.root is not None
-    )
+    """(true, said) kind of cause of the faults that were found; an accepted kind counts as the true one."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for row in found(rows):
+        if row.truth.causes and row.root is not None:
+            true, said = row.truth.causes[0], row.root.cause
+            counts[true, true if said in row.truth.causes else said] += 1
+    return counts
 
 
 def stage_share(rows: Sequence[Row]) -> Figure:
     """Of the found faults with a stage, how many were placed in it."""
     asked = [row for row in found(rows) if row.truth.stage is not None]
     return share_of(asked, lambda row: row.root is not None and row.root.stage == row.truth.stage)
-
-
-def _rooted(rows: Sequence[Row]) -> list[Row]:
-    return [row for row in found(rows) if row.root is not None and row.truth.onset is not None]

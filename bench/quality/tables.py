@@ -17,19 +17,21 @@ def page(plain: Plain) -> str:
     """Everything that was measured."""
     parts = [
         f"# How right the verdicts are ({plain['mode']}: {plain['cases']} cases)",
-        "Every figure with its 95 % interval and the number of cases behind it. Made by `make bench-quality`.",
+        "Every figure with its 95 % interval and the number of cases. Made by `make bench-quality`.",
         "## What must hold",
         table(("demand", "bound", "measured", "cases", ""), _floor_lines(plain["floors"])),
         "## Labels",
         confusion_table(plain["labels"]["confusion"]),
         table(("label", "precision", "recall", "F1"), _label_lines(plain["labels"])),
         "## By telemetry",
-        "Delays and onset errors in logged points; of faults that mattered and show, unless it says otherwise.",
+        "Delays and onset errors in logged points, of faults that mattered and show.",
         table(("", *(tier.value for tier in Tier)), _tier_lines(plain["tiers"])),
         "## By what became of the fault (rig)",
-        table(("tier", "faults that", "label right", "any incident confirmed", "cases"), _matter_lines(plain["mattered"])),
+        table(_MATTER_HEAD, _matter_lines(plain["mattered"])),
         "## Cause",
         cause_table(plain["causes"]),
+        "## One rank among its peers: found, by size of the fault",
+        table(_OUTLIER_HEAD, _outlier_lines(plain["outliers"])),
         "## The same curves through other methods",
         contender_table(plain["contenders"]),
         _lost(plain),
@@ -43,9 +45,7 @@ def section(plain: Plain) -> str:
     """What the README says: the labels, the floors, the comparison, and where we do not win."""
     labels = plain["labels"]
     parts = [
-        f"`make bench-quality` ({plain['mode']}: {plain['cases']} runs with a known fault, or none, from seeds on which "
-        "nothing was tuned) replays each as `firstfault replay` does; all figures with the number of cases are in "
-        "[bench/results/quality.md](bench/results/quality.md). Rows are what is true, columns what was said:",
+        _introduction(plain),
         confusion_table(labels["confusion"]),
         f"Macro-F1 {_value(labels['macro_f1'])}. What must hold, with 95 % intervals:",
         table(("demand", "bound", "measured", "cases", ""), _floor_lines(plain["floors"])),
@@ -54,6 +54,14 @@ def section(plain: Plain) -> str:
         _lost(plain),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _introduction(plain: Plain) -> str:
+    return (
+        f"`make bench-quality` ({plain['mode']}: {plain['cases']} runs with a known fault, or none, "
+        "from seeds on which nothing was tuned) replays each as `firstfault replay` does. All figures are in "
+        "[bench/results/quality.md](bench/results/quality.md). Rows are what is true, columns what was said:"
+    )
 
 
 def table(head: Sequence[str], lines: Iterator[Sequence[str]]) -> str:
@@ -113,14 +121,24 @@ def contender_table(contenders: Sequence[Plain]) -> str:
 def _lost(plain: Plain) -> str:
     lost = [f"* {line}" for line in plain["lost"]]
     missing = [f"* not installed: {line}" for line in plain["missing_peers"]]
-    words = ["Where another method has the better figure:", *lost] if lost else ["No other method is better in a column."]
+    words = (
+        ["Where another method has the better figure:", *lost]
+        if lost
+        else ["No other method is better in a column."]
+    )
     return "\n".join([*words, *missing])
 
 
 def _floor_lines(floors: Sequence[Plain]) -> Iterator[list[str]]:
     for one in floors:
         sign = "≤" if one["is_ceiling"] else "≥"
-        bound = "–" if one["bound"] is None else "all" if one["bound"] == 1.0 and not one["is_ceiling"] else f"{sign} {one['bound']:g}"
+        bound = (
+            "–"
+            if one["bound"] is None
+            else "all"
+            if one["bound"] == 1.0 and not one["is_ceiling"]
+            else f"{sign} {one['bound']:g}"
+        )
         name = f"{one['name']} ({one['note']})" if one["note"] else one["name"]
         yield [name, bound, _value(one), str(one["cases"]), str(one["holds"])]
 
@@ -130,6 +148,7 @@ def _label_lines(labels: Plain) -> Iterator[list[str]]:
         yield [label, *(_value(figures[name]) for name in ("precision", "recall", "f1"))]
 
 
+_MATTER_HEAD = ("tier", "faults that", "label right", "any incident confirmed", "cases")
 _OF_TIER = {
     "macro-F1": "macro_f1",
     "label right": "recall",
@@ -158,6 +177,16 @@ def _matter_lines(mattered: Plain) -> Iterator[list[str]]:
     for tier, kinds in mattered.items():
         for name, one in kinds.items():
             yield [tier, name, _value(one["right"]), _value(one["confirmed"]), str(one["right"]["cases"])]
+
+
+_OUTLIER_HEAD = ("noise", "fault", "ours", "leave-one-out rule at 0.01 % a step", "cases")
+
+
+def _outlier_lines(outliers: Sequence[Plain]) -> Iterator[list[str]]:
+    for one in outliers:
+        how = "for good, within 100" if one["is_lasting"] else "one step"
+        what = f"{one['sigmas']:g} sigma, {how}" if one["sigmas"] else "none: share of steps alarmed"
+        yield [one["noise"], what, _value(one["ours"]), _value(one["rule"]), str(one["ours"]["cases"])]
 
 
 def _family_lines(families: Plain) -> Iterator[list[str]]:

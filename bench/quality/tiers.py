@@ -15,6 +15,7 @@ from .case import Tier
 
 OF_CURVE = frozenset({"loss", "grad_norm", "lr", "loss_scale", "skipped"})
 _PLACE = frozenset({"run", "attempt", "rank", "iteration", "microbatch", "time", "v"})
+_PLACE_OF_CURVE = ("run", "attempt", "iteration", "time")
 _SAID_OF_RANKS = frozenset({"run_start", "membership", "heartbeat", "hardware"})
 """Events that name ranks or their layout."""
 _NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -71,9 +72,11 @@ def _averaged(lines: Iterable[bytes]) -> Iterator[bytes]:
 def _mean(group: Sequence[dict[str, Any]]) -> bytes:
     """The records of all ranks at one iteration as one."""
     first = group[0]
-    mean = {name: first[name] for name in ("run", "attempt", "iteration", "time") if name in first}
+    mean: dict[str, Any] = {name: first[name] for name in _PLACE_OF_CURVE if name in first}
     for metric in sorted(OF_CURVE):
-        values = [float(_NUMBERS.get(one[metric], one[metric])) for one in group if one.get(metric) is not None]
+        values = [
+            float(_NUMBERS.get(one[metric], one[metric])) for one in group if one.get(metric) is not None
+        ]
         if values:
             mean[metric] = plain_number(sum(values) / len(values))
     return json.dumps(mean).encode()

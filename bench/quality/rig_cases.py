@@ -1,0 +1,193 @@
+"""Jobs of the fault-injection rig as cases: of each seed one healthy job, and faults that strike it.
+
+The healthy run is the golden twin of the others, which are computed from where their faults strike. A seed
+makes one *group*; every second one trains without clipping and norm layers, since nothing explodes with them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from firstfault.drill.rig.catalogue import CATALOGUE, check, draw
+from firstfault.drill.rig.spec import Fault, Job, Kind, Site
+from firstfault.drill.rig.variety import healthy_job, variety_of
+from firstfault.telemetry import Event, Record
+from firstfault.wire import encode_event, encode_record
+
+from .case import TIERS, Origin, Recording, Spec, Tier, Truth
+
+TAIL_ITERATIONS = 300
+"""How long a run goes on behind its fault: slow ones show within it, and the rest says nothing new."""
+_LOUD = (Kind.NAN, Kind.INF, Kind.INF_MINUS_INF, Kind.NAN_INPUT, Kind.LOG_OF_ZERO, Kind.EXPONENT_OVERFLOW)
+_GROWING = (
+    Kind.LR_JUMP,
+    Kind.LR_JUMP,
+    Kind.HIGH_LR,
+    Kind.NO_WARMUP,
+    Kind.BAD_BATCHES,
+    Kind.WRONG_NORMALIZATION,
+)
+_STATE = (
+    Kind.MISSING_SYNC,
+    Kind.NORM_DESYNC,
+    Kind.STUCK_BIT,
+    Kind.BIT_FLIP,
+    Kind.CORRUPT_RESTORE,
+    Kind.INCOMPLETE_RESTORE,
+)
+_STATE_SITES = (Site.PARAMETER, Site.FIRST_MOMENT, Site.SECOND_MOMENT, Site.REDUCE_OUT)
+_COMPUTED = (
+    Kind.RELATIVE_ERROR,
+    Kind.TILE_ERROR,
+    Kind.STALE,
+    Kind.DROPPED,
+    Kind.WRONG_ORDER,
+    Kind.FP8_SCALE,
+    Kind.DUPLICATE_DATA,
+    Kind.RANDOM_DESYNC,
+    Kind.LOST_UPDATES,
+    Kind.MULTI_FLIP,
+)
+_HEALTHY = "healthy"
+
+
+def rig_specs(seed: int) -> list[Spec]:
+    """The cases of one group, the healthy one first."""
+    job = job_of(seed)
+    names = [f"{_HEALTHY}:{variety_of(seed).value}", *(_family(fault) for fault in faults_of(seed, job))]
+    return [Spec(origin=Origin.RIG, family=name, seed=seed, tiers=TIERS) for name in names]
+
+
+def job_of(seed: int) -> Job:
+    """The healthy job of a seed."""
+    job = healthy_job(seed)
+    if seed % 2 == 0:
+        return job
+    model = replace(job.model, is_normalised=False)
+    return replace(job, model=model, training=replace(job.training, clip_norm=None, weight_decay=0.0))
+
+
+def faults_of(seed: int, job: Job) -> list[Fault]:
+    """The faults that strike the job of a seed: no two of one kind at one site."""
+    rng = random.Random(f"quality/{seed}")
+    menus = (_LOUD, _GROWING, _GROWING, _STATE) if seed % 2 else (_LOUD, _STATE, _COMPUTED, _COMPUTED)
+    found: dict[str, Fault] = {}
+    for menu in menus:
+        fault = _drawn(job, rng, menu)
+        found.setdefault(_family(fault), fault)
+    return list(found.values())
+
+
+def make_group(seed: int) -> Iterator[tuple[Spec, Recording]]:
+    """Run the jobs of a group: each case with its recording."""
+    from firstfault.drill.rig.engine import fork
+    from firstfault.drill.rig.recording import record_run
+    from firstfault.drill.rig.truth import judge_truth
+
+    job = job_of(seed)
+    specs = {spec.family: spec for spec in rig_specs(seed)}
+    healthy = next(iter(specs.values()))
+    twin = None
+    for branch in fork(job, faults_of(seed, job), TAIL_ITERATIONS):
+        said = record_run(branch.said)
+        lines = _lines(branch.said)
+        if branch.fault is None or twin is None:
+            twin = said
+            truths = {tier: Truth(label=_HEALTHY) for tier in Tier}
+            yield healthy, _recording(job, lines, truths, logged=len(said), healthy_points=len(said))
+            continue
+        judged = judge_truth(said, twin, branch.fault)
+        truths = {Tier(tier.value): _truth(job, branch.fault, judged, tier) for tier in judged.tiers}
+        before = sum(1 for at in said.iterations_T.tolist() if at < branch.fault.iteration)
+        spec = specs[_family(branch.fault)]
+        yield spec, _recording(job, lines, truths, logged=len(said), healthy_points=before)
+
+
+def _truth(job: Job, fault: Fault, judged: object, tier: object) -> Truth:
+    """What our scores ask of the truth of one tier."""
+    from firstfault.drill.rig import truth as rig
+    from firstfault.drill.rig.tiers import Tier as RigTier
+
+    assert isinstance(judged, rig.Truth) and isinstance(tier, RigTier), "the rig's own truth"
+    here = judged.tiers[tier]
+    interval = job.training.log_every
+    if here.onset is not None and here.is_exact and here.last_clean is not None:
+        interval = max(here.onset - here.last_clean, 1)
+    is_of_rank = fault.rank is not None and fault.rank in here.ranks
+    return Truth(
+        label=here.label,
+        onset=here.onset,
+        injected_at=judged.injected_at,
+        is_observable=here.is_observable,
+        mattered=judged.damage.mattered,
+        ranks=(fault.rank,) if is_of_rank and fault.rank is not None else (),
+        suspects=here.ranks or None,
+        causes=judged.causes,
+        stage=None if judged.stage == "unknown" else judged.stage,
+        interval=interval,
+        replicas=_replicas(job, fault, here),
+        facts=_facts(job, fault),
+    )
+
+
+def _replicas(job: Job, fault: Fault, here: object) -> int:
+    """Members of the group whose agreement on replicated state the fault breaks; 0 where it breaks none."""
+    metrics: Sequence[str] = getattr(here, "metrics", ())
+    is_vote = any(name.partition("/")[0] in ("param_checksum", "optim_checksum") for name in metrics)
+    return job.layout.size("dp") if is_vote and fault.rank is not None else 0
+
+
+def _facts(job: Job, fault: Fault) -> dict[str, float]:
+    """Of a bad unit: its rate in each pass, and the passes of the canary that it may strike."""
+    is_unit = fault.kind in (Kind.RELATIVE_ERROR, Kind.TILE_ERROR) and fault.site in (
+        Site.FORWARD,
+        Site.ACT_GRAD,
+        Site.WEIGHT_GRAD,
+    )
+    if not is_unit or fault.lasts is not None or not job.watch.canary:
+        return {}
+    end = min(job.iterations, fault.iteration + TAIL_ITERATIONS)
+    due = sum(job.watch.is_due("canary", at) for at in range(fault.iteration, end))
+    # the canary is computed twice each time
+    return {"rate": fault.rate, "passes": 2.0 * due}
+
+
+def _drawn(job: Job, rng: random.Random, menu: Sequence[Kind]) -> Fault:
+    """A fault of the menu that fits the job."""
+    fitting = [kind for kind in menu if _is_possible(job, kind)]
+    fault = draw(job, rng, rng.choice(fitting))
+    entry = CATALOGUE[fault.kind]
+    if menu is _STATE and entry.has_bit and fault.site is not Site.CHECKPOINT:
+        sites = [site for site in _STATE_SITES if site in entry.sites]
+        site = rng.choice(sites if job.training.optimizer == "adamw" else sites[:1])
+        fault = replace(fault, site=site, rank=rng.randrange(job.layout.ranks))
+    check(job, fault)
+    return fault
+
+
+def _is_possible(job: Job, kind: Kind) -> bool:
+    entry = CATALOGUE[kind]
+    needs_restart = entry.sites == (Site.CHECKPOINT,)
+    return job.layout.name in entry.layouts and (not needs_restart or bool(job.training.restarts))
+
+
+def _family(fault: Fault) -> str:
+    return f"{fault.kind.value}@{fault.site.value}"
+
+
+def _lines(said: Sequence[Record | Event]) -> list[bytes]:
+    return [(encode_record(one) if isinstance(one, Record) else encode_event(one)).encode() for one in said]
+
+
+def _recording(
+    job: Job, lines: list[bytes], truths: dict[Tier, Truth], *, logged: int, healthy_points: int
+) -> Recording:
+    return Recording(
+        lines=lines,
+        truths=truths,
+        logged=logged,
+        log_interval=job.training.log_every,
+        healthy_points=healthy_points,
+    )
