@@ -12,7 +12,7 @@ export KAFKA
 export NUMBA_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/firstfault/numba
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench kafka kafka-stop java postgres chromium clean
+.PHONY: help demo test lint bench bench-quality kafka kafka-stop java postgres chromium clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -32,6 +32,9 @@ lint: $(VENV)/.dev ## ruff, mypy --strict and the import contracts
 
 bench: $(VENV)/.dev java ## print every speed and quality figure, one line each
 	@set -e; for script in bench/[a-z]*.py; do $(BIN)/python -m "bench.$$(basename $$script .py)"; done
+
+bench-quality: $(VENV)/.dev ## measure how right the verdicts are: minutes, or hours (FULL=1, RECORDED=folder of healthy curves)
+	@$(BIN)/python -m bench.quality $(if $(FULL),--full) $(if $(RECORDED),--recorded "$(RECORDED)") $(ARGS)
 
 kafka: $(VENV)/.runtime java ## start a local broker and print its address (PORT=9092; STOP=1 ends it)
 	@$(BIN)/python -m service.local_kafka $(if $(STOP),stop,start) --port $(PORT)

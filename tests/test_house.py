@@ -97,7 +97,7 @@ def test_every_endpoint_is_in_the_readme(readme: str, tmp_path: Path) -> None:
 
 def test_every_target_of_the_makefile_is_explained() -> None:
     listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for target in ("demo", "test", "lint", "bench", "kafka"):
+    for target in ("demo", "test", "lint", "bench", "bench-quality", "kafka"):
         assert f"make {target} " in listed
 
 

@@ -75,5 +75,8 @@ def bootstrap(
         return math.nan, math.nan
     rng = np.random.default_rng([seed, len(cases)])
     drawn = [figure([cases[at] for at in rng.integers(0, len(cases), len(cases))]) for _ in range(_DRAWS)]
-    low, high = np.nanquantile(np.asarray(drawn), (0.025, 0.975))
+    known = [value for value in drawn if not math.isnan(value)]
+    if not known:
+        return math.nan, math.nan
+    low, high = np.quantile(known, (0.025, 0.975))
     return float(low), float(high)

@@ -81,32 +81,44 @@ def recall(rows: Sequence[Row], label: str) -> Figure:
     return share_of([row for row in rows if row.truth.label == label], lambda row: row.is_right)
 
 
-def f1(rows: Sequence[Row], label: str) -> float:
-    """Harmonic mean of precision and recall; not a number where the label neither is nor was given."""
-    said = sum(row.judgement.label == label for row in rows)
-    true = sum(row.truth.label == label for row in rows)
-    both = sum(row.is_right and row.truth.label == label for row in rows)
-    return 2 * both / (said + true) if said + true else math.nan
+def f1(pairs: Sequence[tuple[str, str]], label: str) -> float:
+    """Harmonic mean of precision and recall over (true, said); not a number of a label that never occurs.
+
+    >>> f1([("nan", "nan"), ("nan", "healthy")], "nan")
+    0.6666666666666666
+    """
+    return _f1(Counter(pairs), label)
 
 
 def label_f1(rows: Sequence[Row], label: str) -> Figure:
     """F1 of one label, its interval by drawing the cases again."""
-    low, high = bootstrap(rows, lambda drawn: f1(drawn, label))
-    return Figure(
-        value=f1(rows, label), low=low, high=high, cases=sum(row.truth.label == label for row in rows)
-    )
+    pairs = _pairs(rows)
+    low, high = bootstrap(pairs, lambda drawn: f1(drawn, label))
+    return Figure(value=f1(pairs, label), low=low, high=high, cases=sum(true == label for true, _ in pairs))
 
 
 def macro_f1(rows: Sequence[Row]) -> Figure:
     """Mean F1 over the labels that occur as truth."""
-    labels = [label for label in LABELS if any(row.truth.label == label for row in rows)]
+    pairs = _pairs(rows)
+    labels = sorted({true for true, _ in pairs})
 
-    def mean(drawn: Sequence[Row]) -> float:
-        each = [value for label in labels if not math.isnan(value := f1(drawn, label))]
+    def mean(drawn: Sequence[tuple[str, str]]) -> float:
+        counts = Counter(drawn)
+        each = [value for label in labels if not math.isnan(value := _f1(counts, label))]
         return sum(each) / len(each) if each else math.nan
 
-    low, high = bootstrap(rows, mean)
-    return Figure(value=mean(rows), low=low, high=high, cases=len(rows))
+    low, high = bootstrap(pairs, mean)
+    return Figure(value=mean(pairs), low=low, high=high, cases=len(pairs))
+
+
+def _f1(counts: Counter[tuple[str, str]], label: str) -> float:
+    said = sum(count for (_, one), count in counts.items() if one == label)
+    true = sum(count for (one, _), count in counts.items() if one == label)
+    return 2 * counts[label, label] / (said + true) if said + true else math.nan
+
+
+def _pairs(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    return [(row.truth.label, row.judgement.label) for row in rows]
 
 
 def rank_class(row: Row) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -57,11 +58,16 @@ def section(plain: Plain) -> str:
 
 
 def _introduction(plain: Plain) -> str:
-    return (
+    return wrapped(
         f"`make bench-quality` ({plain['mode']}: {plain['cases']} runs with a known fault, or none, "
         "from seeds on which nothing was tuned) replays each as `firstfault replay` does. All figures are in "
         "[bench/results/quality.md](bench/results/quality.md). Rows are what is true, columns what was said:"
     )
+
+
+def wrapped(text: str) -> str:
+    """Prose in lines as long as those around it."""
+    return textwrap.fill(text, 116, break_long_words=False, break_on_hyphens=False)
 
 
 def table(head: Sequence[str], lines: Iterator[Sequence[str]]) -> str:
