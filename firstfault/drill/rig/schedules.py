@@ -36,12 +36,19 @@ def settled_lr(job: Job, iteration: int) -> float:
 def faulty_lr(job: Job, fault: Fault, iteration: int) -> float:
     """What a fault of the schedule makes of the learning rate while it acts.
 
-    ``magnitude`` is the factor of a rate that is too high; a job without warm-up starts at the peak.
+    ``magnitude`` is the factor of a rate that is too high. A job without warm-up starts at that many times
+    its peak, which only a warm-up would have made it bear, and is on its schedule when the warm-up ends.
+
+    >>> job = Job(training=RigTraining(peak_lr=1.0, warmup_iterations=10, schedule="constant"))
+    >>> fault = Fault(kind=Kind.NO_WARMUP, site=Site.SCHEDULE, iteration=0, lasts=None, magnitude=3.0)
+    >>> faulty_lr(job, fault, 0), faulty_lr(job, fault, 10)
+    (3.0, 1.0)
     """
     if fault.site is not Site.SCHEDULE:
         return scheduled_lr(job, iteration)
     if fault.kind is Kind.NO_WARMUP:
-        return settled_lr(job, iteration) * fault.magnitude
+        is_warming = iteration < job.training.warmup_iterations
+        return settled_lr(job, iteration) * (fault.magnitude if is_warming else 1.0)
     return scheduled_lr(job, iteration) * fault.magnitude
 
 
