@@ -86,13 +86,17 @@ def test_one_rank_among_others_has_the_bits_that_it_has_alone(training: dict[str
 
 
 def test_a_restart_repeats_its_iterations_exactly_and_an_elastic_one_changes_the_world() -> None:
-    job = small_job(restarts=(Restart(iteration=4), Restart(iteration=5, ranks=2)))
-    said = _said(job)
+    restarts = (Restart(iteration=2), Restart(iteration=4), Restart(iteration=5, ranks=2))
+    job = small_job(iterations=8, restarts=(*restarts, Restart(iteration=6)))
+    said = _said(replace(job, watch=replace(job.watch, checkpoint=4)))
     placed = by_place(said)
-    assert placed[1, 3, 0] == {**placed[0, 3, 0], "step_time_s": placed[1, 3, 0]["step_time_s"]}
+    # nothing was saved before the first restart, and iteration 3 before the others
+    assert placed[1, 0, 0] == {**placed[0, 0, 0], "step_time_s": placed[1, 0, 0]["step_time_s"]}
+    assert sorted(iteration for attempt, iteration, rank in placed if attempt == 3 and not rank) == [4, 5]
     starts = [thing for thing in said if isinstance(thing, Event) and thing.kind is EventKind.RUN_START]
-    assert [one.fields["world_size"] for one in starts] == [3, 3, 2]
-    assert sorted(rank for attempt, iteration, rank in placed if (attempt, iteration) == (2, 4)) == [0, 1]
+    assert [one.fields["world_size"] for one in starts] == [3, 3, 3, 2, 2]
+    for attempt, world in enumerate([3, 3, 3, 2, 2]):
+        assert {rank for at, _, rank in placed if at == attempt} == set(range(world))
 
 
 def test_a_loss_scale_is_searched_from_above_and_skipped_iterations_change_nothing() -> None:

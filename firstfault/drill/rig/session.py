@@ -95,11 +95,12 @@ class Session:
         self._faults.die(restart.iteration)
         if restart.ranks is not None and restart.ranks != self._job_here.layout.ranks:
             layout = data_parallel(restart.ranks)
-            rows = [rank % len(saved.steps) for rank in range(restart.ranks)]
             job, link = replace(self._job_here, layout=layout), OneProcess(restart.ranks)
             self._faults.move(job, link.ranks_here)
             self._enter(job, link)
-            saved = saved.rows(rows)
+        world = len(self._strategy.state.steps)
+        if len(saved.steps) != world:  # the checkpoint is of another world size
+            saved = saved.rows([row % len(saved.steps) for row in range(world)])
         self._attempt += 1
         self._strategy.restore(saved)
         if restart.is_spiking:

@@ -220,6 +220,9 @@ class Job:
     def __post_init__(self) -> None:
         _require(1 <= self.iterations <= 1_000_000, "iterations must be from 1 to 1000000", self.iterations)
         _require(self.seed >= 0, "seed must be >= 0", self.seed)
+        sizes = [one.ranks for one in self.training.restarts if one.ranks is not None]
+        is_fitting = self.layout.name is LayoutName.DP or not sizes
+        _require(is_fitting, "training.restarts may change the world size in layout dp alone", sizes)
 
 
 def _require(is_met: bool, rule: str, value: object) -> None:
