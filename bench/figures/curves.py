@@ -244,8 +244,8 @@ def _figure(
             caption=describe(trace),
             x_label="iteration",
             panels=panels,
-            marks=marks if onset is not None else [],
-            span=span if onset is not None else None,
+            marks=marks,
+            span=span,
             x_range=window,
         )
     )

@@ -102,17 +102,23 @@ def _heartbeats(title: str, lines: Sequence[bytes]) -> Drawn:
     stood_K, suspect_K, confirm_K = zip(*rows, strict=True)
     alarms = [x for x, stood, bound in zip(at_s, stood_K, suspect_K, strict=True) if stood > bound]
     sure = [x for x, stood, bound in zip(at_s, stood_K, confirm_K, strict=True) if stood > bound]
-    marks = [Mark(x=alarms[0], role="alarm", word=f"suspected {alarms[0]:.0f} s")] if alarms else []
-    marks += [Mark(x=sure[0], role="alarm", word=f"confirmed {sure[0]:.0f} s")] if sure else []
+    marks = [
+        Mark(x=times[0], role=role, word=f"{word} {times[0]:.0f} s")
+        for role, word, times in (
+            ("onset", "last report", [detector._last_time_s - start_s] if alarms else []),
+            ("alarm", "suspected", alarms),
+            ("alarm", "confirmed", sure),
+        )
+        if times
+    ]
+    bounds = [Line(x_K=at_s, y_K=suspect_K, role="limit", name="suspected above")]
+    if sure:
+        bounds.insert(0, Line(x_K=at_s, y_K=confirm_K, role="limit", name="confirmed above"))
     panel = Panel(
         label="all have stood still for, s",
         floor=0.0,
         top=1.25 * max([*stood_K, *suspect_K]),
-        lines=[
-            Line(x_K=at_s, y_K=confirm_K, role="limit", name="confirmed above" if sure else ""),
-            Line(x_K=at_s, y_K=suspect_K, role="limit", name="suspected above"),
-            Line(x_K=at_s, y_K=stood_K, name="standstill"),
-        ],
+        lines=[*bounds, Line(x_K=at_s, y_K=stood_K, name="standstill")],
     )
     figure = Figure(
         title=title,

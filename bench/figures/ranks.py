@@ -217,7 +217,7 @@ def _figure(title: str, trace: Trace, panels: Sequence[Panel], onset: int | None
             caption=describe(trace),
             x_label="iteration",
             panels=panels,
-            marks=marks if onset is not None else [],
-            span=span if onset is not None else None,
+            marks=marks,
+            span=span,
         )
     )

@@ -276,7 +276,7 @@ def _x_words(figure: Figure, x_axis: _Axis, bottom: float) -> Iterator[str]:
 
 def _width(text: str) -> float:
     """Pixels that a text takes, about: fonts differ by a tenth."""
-    return sum(3.9 if letter in "ijlfrt,.()/ " else 11.0 if letter in "mwMW" else 7.1 for letter in text)
+    return sum(3.9 if letter in "ijlfrt,.()/ " else 11.0 if letter in "mwMW" else 7.4 for letter in text)
 
 
 def _number(value: float) -> str:

@@ -47,18 +47,14 @@ class Trace:
         """The last annotation of each key."""
         return [one for one in self.findings.values() if isinstance(one, Annotation)]
 
-    def confirmed_at(self, evidence: Evidence) -> int | None:
-        """Where it was confirmed first."""
-        return next(
-            (
-                at
-                for at, one in self.said
-                if isinstance(one, Evidence)
-                and one.key == evidence.key
-                and one.certainty is Certainty.CONFIRMED
-            ),
-            None,
+    def first_said(self, evidence: Evidence, certainty: Certainty) -> int | None:
+        """Where it was said with that certainty first."""
+        said = (
+            at
+            for at, one in self.said
+            if isinstance(one, Evidence) and one.key == evidence.key and one.certainty is certainty
         )
+        return next(said, None)
 
     def keep(self, at: int, findings: Iterable[Finding]) -> None:
         """Note what was said at iteration ``at``."""
@@ -130,7 +126,7 @@ def describe(trace: Trace) -> str:
     for one in trace.evidence[:2]:
         since = "the start" if one.last_clean is None else f"{one.last_clean}"
         who = f" of rank {', '.join(map(str, one.ranks))}" if one.ranks else ""
-        confirmed = trace.confirmed_at(one)
+        confirmed = trace.first_said(one, Certainty.CONFIRMED)
         late = f", confirmed at {confirmed}" if confirmed not in (None, one.alarm_iteration) else ""
         words.append(
             f"{one.certainty.value.capitalize()}: {one.pattern.value}{who} in {one.metric}, "
@@ -156,9 +152,12 @@ def marks_of(trace: Trace, true_onset: int | None = None) -> tuple[list[Mark], t
     if not trace.evidence:
         return marks, None
     one = trace.evidence[0]
-    marks.append(Mark(x=one.alarm_iteration, role="alarm", word=f"alarm {one.alarm_iteration}"))
-    confirmed = trace.confirmed_at(one)
-    if confirmed is not None and confirmed != one.alarm_iteration:
-        marks.append(Mark(x=confirmed, role="alarm", word=f"confirmed {confirmed}"))
+    is_taken_back = one.certainty is Certainty.RECOVERED
+    first = "suspected" if is_taken_back else "alarm"
+    marks.append(Mark(x=one.alarm_iteration, role="alarm", word=f"{first} {one.alarm_iteration}"))
+    settled = trace.first_said(one, one.certainty)
+    if settled is not None and settled != one.alarm_iteration:
+        then = "taken back" if is_taken_back else one.certainty.value
+        marks.append(Mark(x=settled, role="alarm", word=f"{then} {settled}"))
     low = trace.iterations[0] if one.last_clean is None else one.last_clean
     return marks, (float(low), float(one.first_bad))
