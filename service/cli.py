@@ -19,6 +19,7 @@ except ModuleNotFoundError:
     raise SystemExit(3) from None
 
 from .compare_cli import COMPARE_STATUSES, compare
+from .drill_cli import app as drill_app
 from .edge import Exit, outer_edge, say
 from .live_cli import serve, worker
 from .token_command import app as token_app
@@ -36,6 +37,7 @@ app = typer.Typer(
 )
 config_app = typer.Typer(help="Look at the settings.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
+app.add_typer(drill_app, name="drill")
 app.add_typer(token_app, name="token")
 
 
@@ -126,59 +128,6 @@ app.command(epilog=COMPARE_STATUSES)(compare)
 
 app.command()(serve)
 app.command()(worker)
-
-
-@app.command()
-def drill(
-    *,
-    scenario: Annotated[
-        str, typer.Option("--scenario", metavar="NAME", help="What goes wrong; --list names them.")
-    ] = "drift_param",
-    is_listing: Annotated[
-        bool, typer.Option("--list", help="Name the scenarios and what each injects, and end.")
-    ] = False,
-    is_all: Annotated[
-        bool,
-        typer.Option("--all", help="Every scenario with its own seed, and a manifest of their truths."),
-    ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="PATH", help="File (.jsonl, .jsonl.gz) or folder for the log."),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", metavar="N", help="Moves the fault to another rank and iteration.")
-    ] = None,
-    ranks: Annotated[int, typer.Option("--ranks", metavar="N", help="Data-parallel replicas.")] = 8,
-    iterations: Annotated[
-        int | None, typer.Option("--iterations", metavar="N", help="Length of the run.")
-    ] = None,
-    engine: Annotated[
-        str,
-        typer.Option("--engine", metavar="E", help="virtual: one process; processes: one a rank, over gloo."),
-    ] = "virtual",
-) -> None:
-    """Train a small real model on several ranks, break it on purpose, and write its log.
-
-    Shows what a fault looks like before you have one, and tests the path of an
-    alert. Needs torch, the extra named torch.
-
-    Examples:
-
-      firstfault drill --scenario nan_input --seed 7
-
-      firstfault replay nan_input.jsonl.gz
-
-      firstfault drill --list
-    """
-    with outer_edge():
-        from .drill_command import list_scenarios, write_all, write_drill
-
-        if is_listing:
-            list_scenarios()
-        elif is_all:
-            write_all(out or Path())
-        else:
-            write_drill(scenario, seed=seed, ranks=ranks, iterations=iterations, out=out, engine=engine)
 
 
 @app.command()
