@@ -16,7 +16,7 @@ from firstfault.drill.rig.study_picture import picture
 from firstfault.drill.rig.study_report import report, share, trained_better
 from firstfault.drill.rig.study_results import Result, append, mend, read, result_of
 
-SMALL = replace(QUICK, iterations=24, strikes=(12,), bits=1, ranks=2)
+SMALL = replace(QUICK, iterations=21, strikes=(14,), bits=1, ranks=2)
 
 
 def results(outcomes: str = "no_effect") -> list[Result]:
