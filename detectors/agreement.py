@@ -14,6 +14,7 @@ from ingest.blocks import IterationBlock
 
 from .agreement_scope import AgreedMetric
 from .base import State
+from .equality_watch import News
 from .evidence import Certainty, Check, CheckState, Direction, Evidence, Finding, Json, Pattern
 from .groups import fingerprint
 from .roles import CLOSE_SPREAD, is_equality_asked
@@ -54,8 +55,10 @@ class Agreement:
             if is_equality_asked(contract := block.contracts.of(metric)):
                 agreed = self._metrics.setdefault(metric, AgreedMetric())
                 agreed.feed(contract, block, numbers)
-                for ordinal, split in agreed.watch.news(partial(_certainty, agreed.tolerance)):
-                    findings.append(self._evidence(block.attempt, contract, agreed, ordinal, split))
+                findings += [
+                    self._evidence(block.attempt, contract, agreed, news)
+                    for news in agreed.watch.news(partial(_certainty, agreed.tolerance))
+                ]
         return findings
 
     def finish(self) -> list[Finding]:
@@ -86,9 +89,8 @@ class Agreement:
         self._layout_mark, self._epoch = state["layout_mark"], state["epoch"]
         self._has_begun = state["has_begun"]
 
-    def _evidence(
-        self, attempt: int, contract: MetricContract, agreed: AgreedMetric, ordinal: int, split: Split
-    ) -> Evidence:
+    def _evidence(self, attempt: int, contract: MetricContract, agreed: AgreedMetric, news: News) -> Evidence:
+        split = news.split
         detail: dict[str, Json] = {"members": split.members, "tolerance": agreed.tolerance}
         majority, minority = _numbers(split)
         detail["minority"] = minority
@@ -98,7 +100,7 @@ class Agreement:
             detail |= {"equal_again_at": split.returned_at, "times_equal_again": split.returns}
         return Evidence(
             detector=self.name,
-            key=f"{contract.name}:{self._epoch}:{ordinal}",
+            key=f"{contract.name}:{self._epoch}:{news.key}",
             pattern=Pattern.COLLECTIVE_MISMATCH,
             certainty=_certainty(agreed.tolerance, split),
             metric=contract.name,

@@ -17,7 +17,7 @@ from ingest.blocks import ChecksumBlock, Ints, IterationBlock
 
 from .base import State
 from .difference import WIDENED
-from .equality_watch import EqualityWatch
+from .equality_watch import EqualityWatch, News
 from .evidence import Certainty, Check, CheckState, Direction, Evidence, Finding, Json, Pattern, Sight
 from .groups import equality_classes, fingerprint, layout_classes, model_parallel_group, needs_device
 from .learned_groups import LearnedGroups, rows_of
@@ -142,12 +142,11 @@ class ChecksumVote:
             words.present_TR,
             given,
         )
-        watch.feed(rows_of(checks, start, stop))
+        watch.feed(rows_of(checks, start, stop), may_meet=contract.phase is Phase.STATE)
         if watch.vote.has_compared and metric not in self._compared:
             self._compared.append(metric)
         return [
-            self._evidence(block, contract, watch, ordinal, split)
-            for ordinal, split in watch.news(watch.certainty)
+            self._evidence(block, contract, watch, news) for news in watch.news(watch.certainty)
         ] + self._odd_since_start(block, contract, watch)
 
     def _evidence(
@@ -155,9 +154,9 @@ class ChecksumVote:
         block: IterationBlock,
         contract: MetricContract,
         watch: EqualityWatch,
-        ordinal: int,
-        split: Split,
+        news: News,
     ) -> Evidence:
+        split = news.split
         ranks, is_tie = _suspects(block.layout, contract, split)
         detail: dict[str, Json] = {
             "majority": split.majority,
@@ -170,13 +169,16 @@ class ChecksumVote:
             detail["note"] = _never_agreed(block.attempt)
         if is_tie and not split.is_tie:
             detail[WIDENED] = "all ranks of the model-parallel group of the odd ones"
+        if news.is_withdrawn:
+            detail["note"] = f"all are equal every {watch.outer.period} iterations: outer steps, no fault"
         if split.returned_at is not None:
             detail |= {"equal_again_at": split.returned_at, "times_equal_again": split.returns}
         return Evidence(
             detector=self.name,
-            key=f"{contract.name}:{self._epoch}:{ordinal}",
+            key=f"{contract.name}:{self._epoch}:{news.key}",
             pattern=_pattern(contract),
-            certainty=watch.certainty(split),
+            certainty=Certainty.SUSPECTED if news.is_withdrawn else watch.certainty(split),
+            supporting=news.is_withdrawn,
             metric=contract.name,
             attempt=block.attempt,
             iteration=split.iteration,

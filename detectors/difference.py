@@ -62,6 +62,25 @@ def join_twins(root: Evidence, members: Sequence[Evidence]) -> Evidence:
     )
 
 
+def by_repetition(root: Evidence, members: Sequence[Evidence]) -> Evidence:
+    """``root``, a vote among ranks never seen equal in this attempt, as an earlier attempt decides it.
+
+    A majority that loaded a corrupted state is a majority all the same. Whoever repeats what the earlier
+    attempt computed at the same iteration is right, and the others are not, however many they are.
+    """
+    if root.last_clean is not None or root.pattern is not Pattern.REPLICA_DIVERGENCE:
+        return root
+    for one in members:
+        is_same = (one.metric, one.first_bad, one.microbatch) == (
+            root.metric,
+            root.first_bad,
+            root.microbatch,
+        )
+        if ATTEMPT in one.detail and one.ranks and is_same and root.iteration == one.iteration:
+            return replace(root, ranks=one.ranks, is_tie=False, sights=one.sights, detail=one.detail)
+    return root
+
+
 def _parted_together(one: Evidence, other: Evidence) -> bool:
     is_drift = one.pattern is other.pattern is Pattern.PEER_DRIFT
     return is_drift and one.certainty is other.certainty and are_concurrent(one, other)

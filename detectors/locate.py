@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from firstfault.telemetry import UNNAMED_RANK
 
-from .difference import join_twins, narrow, trace_ranks
+from .difference import by_repetition, join_twins, narrow, trace_ranks
 from .drafts import Draft, interval_of
 from .evidence import Evidence, Sight
 from .facts import AttemptFacts
@@ -34,7 +34,9 @@ def locate(draft: Draft, facts: AttemptFacts) -> Origin:
     if family(root) is Family.STALL:
         return trace_stall(root, ranks=named(facts.ranks), layout=layout)
     is_difference = family(root) is Family.DIFFERENCE
-    seen = join_twins(root, draft.members) if is_difference else root
+    seen = root
+    if is_difference:
+        seen = by_repetition(join_twins(root, draft.members), [*draft.members, *draft.attached])
     origin = trace_ranks(seen, ranks=named(facts.ranks), layout=layout, roles=roles)
     if is_difference:
         origin = narrow(origin, draft.siblings()[1:])
@@ -101,7 +103,9 @@ def first_of(origin: Origin, draft: Draft, facts: AttemptFacts) -> First:
 
 def _note(origin: Origin, draft: Draft, facts: AttemptFacts) -> str:
     notes = [origin.note]
-    if family(draft.root) is Family.DIFFERENCE and draft.root.last_clean is None and facts.resumes:
+    if _is_reversed(draft, origin):
+        notes.append("the majority is the corrupted side: the others repeat what an earlier attempt computed")
+    elif family(draft.root) is Family.DIFFERENCE and draft.root.last_clean is None and facts.resumes:
         # What was broadcast or gathered from a corrupted state is the same wrong value on most ranks.
         notes.append(
             "they differ since the first check after a resume: the majority may be the corrupted side"
@@ -111,12 +115,24 @@ def _note(origin: Origin, draft: Draft, facts: AttemptFacts) -> str:
     return "; ".join(note for note in notes if note)
 
 
+def _is_reversed(draft: Draft, origin: Origin) -> bool:
+    """Whether those that the vote outvoted are right (`by_repetition`)."""
+    outvoted = set(draft.root.ranks)
+    return (
+        family(draft.root) is Family.DIFFERENCE
+        and bool(outvoted)
+        and bool(origin.ranks)
+        and not draft.root.is_tie
+        and outvoted.isdisjoint(origin.ranks)
+    )
+
+
 def _victims(draft: Draft, origin: Origin) -> tuple[int, ...]:
     """All ranks that turned bad, or waited for the suspects, and are not suspects."""
     turned = set(origin.bad_ranks)
     if family(draft.root) is Family.STALL:
         turned.update(*(sight.ranks_R.tolist() for sight in draft.root.sights))
-    for member in draft.members:
+    for member in [] if _is_reversed(draft, origin) else draft.members:
         if family(member) in (Family.NONFINITE, Family.DIFFERENCE):
             turned.update(member.ranks)
             turned.update(rank for _, rank in member.later_ranks)

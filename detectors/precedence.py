@@ -164,11 +164,15 @@ def _latest_onset(evidence: Evidence) -> int:
 
 
 def _is_consequence(canary: Evidence, *, of: Evidence) -> bool:
-    """Whether a canary was computed with parameters that already differed on the same rank."""
+    """Whether a canary was computed with parameters that already differed on the same rank.
+
+    So they do where a rank got another result of the reduction, if the canary runs behind the update.
+    """
     return (
         canary.metric.startswith("canary_")
         and family(of) is Family.DIFFERENCE
-        and phase_of(of.metric, declared=of.phase) is Phase.STATE
+        and of.pattern is not Pattern.PEER_DRIFT
+        and phase_of(of.metric, declared=of.phase) >= Phase.REDUCE_OUT
         and _share_rank(canary, of)
     )
 

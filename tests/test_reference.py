@@ -71,6 +71,15 @@ def test_the_one_rank_that_does_not_repeat_itself_is_named() -> None:
     assert "attempt 0 got another result on this rank" in incident["first"]["suspects"][0]["why"]
 
 
+def test_a_majority_that_loaded_a_corrupted_state_is_outvoted_by_the_earlier_attempt() -> None:
+    first, second = attempts()
+    second.check("param_checksum", lambda t, rank: digest(t, 0, 0) if rank in (0, 1) else digest(t, "bad"))
+    (incident,) = judged(first, second)["incidents"]
+    found = incident["first"]
+    assert (found["ranks"], found["iteration"], found["tie"]) == ([2, 3, 4, 5, 6, 7], 100, False)
+    assert found["victims"] == [] and "the majority is the corrupted side" in found["note"]
+
+
 @pytest.mark.parametrize(
     ("declared", "from_iteration", "is_found"),
     [(True, 130, True), (False, 130, False), (False, 190, True), (True, 100, False)],
