@@ -35,6 +35,7 @@ bench: $(VENV)/.dev java ## print every speed and quality figure, one line each
 
 bench-quality: $(VENV)/.dev ## measure how right the verdicts are: minutes, or hours (FULL=1, RECORDED=folder of healthy curves)
 	@$(BIN)/python -m bench.quality $(if $(FULL),--full) $(if $(RECORDED),--recorded "$(RECORDED)") $(ARGS)
+	@$(BIN)/python -m bench.figures --pages-only
 
 kafka: $(VENV)/.runtime java ## start a local broker and print its address (PORT=9092; STOP=1 ends it)
 	@$(BIN)/python -m service.local_kafka $(if $(STOP),stop,start) --port $(PORT)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
+from pathlib import Path
 
 import pytest
 
+from bench.figures import rates
 from bench.figures.catalogue import FIGURES
 from bench.figures.pages import INDEX, NAMES, PAGES, PICTURES, config_of, with_parts
 from detectors.registry import make_detectors
@@ -49,6 +52,20 @@ def test_every_setting_is_explained_with_what_it_costs(name: str) -> None:
 @pytest.mark.parametrize("name", [*NAMES, INDEX])
 def test_what_is_generated_on_a_page_is_what_the_command_writes(name: str) -> None:
     assert with_parts(name, page(name)) == page(name)
+
+
+def test_what_the_benchmark_demands_stands_on_the_page_of_the_detector_that_has_to_meet_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figure = {"is_ceiling": False, "holds": "holds", "note": "", "value": 0.96, "low": 0.91, "high": 0.99}
+    names = ("explosion: confirmed", "level shift: found", "… in time")
+    floors = [{"name": name, "bound": 0.95, "cases": 40, **figure} for name in names]
+    (tmp_path / rates.QUALITY).write_text(json.dumps({"mode": "quick", "floors": floors}))
+    monkeypatch.setattr(rates, "RESULTS", tmp_path)
+    told = rates.rates_of("curve_drift")
+    assert "| level shift: found | ≥ 0.95 | 0.96 [0.91, 0.99] | 40 | holds |" in told
+    assert "… in time" in told
+    assert "explosion" not in told
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -15,10 +15,10 @@ QUALITY = "quality.json"
 _DEMANDS: Mapping[str, tuple[str, ...]] = {
     "nonfinite": ("NaN",),
     "explosion": ("explosion",),
-    "checksum_vote": ("checksum",),
+    "checksum_vote": ("checksum faults", "bad units with a canary"),
     "curve_drift": ("level shift", "loss that rises", "slower decline"),
-    "peer_outlier": ("peer",),
-    "repeat": ("canary",),
+    "peer_outlier": ("one rank off",),
+    "repeat": ("bad units with a canary",),
 }
 """What the demands on a detector begin with; one that begins with … goes with the one above."""
 
@@ -76,8 +76,10 @@ def _demanded(name: str) -> Iterator[str]:
     for row in rows:
         sign = "≤" if row["is_ceiling"] else "≥"
         bound = "–" if row["bound"] is None else f"{sign} {row['bound']:g}"
+        bound = "all" if row["bound"] == 1.0 and not row["is_ceiling"] else bound
         measured = f"{row['value']} [{row['low']}, {row['high']}]" if row["cases"] else "–"
-        yield f"| {row['name']} | {bound} | {measured} | {row['cases']} | {row['holds']} |"
+        name = f"{row['name']} ({row['note']})" if row["note"] else row["name"]
+        yield f"| {name} | {bound} | {measured} | {row['cases']} | {row['holds']} |"
 
 
 def _belonging(name: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
