@@ -224,3 +224,22 @@ def test_a_wrong_value_behind_the_reduction_may_be_the_collectives_work() -> Non
     }
     assert accepted_causes(at[Site.FORWARD]) == ("hardware",)
     assert accepted_causes(at[Site.REDUCE_OUT]) == ("collective", "hardware")
+
+
+def test_a_fault_after_the_world_shrank_is_seen_among_the_ranks_that_are_left() -> None:
+    said: list[Record | Event] = []
+    for attempt, ranks in ((0, 6), (1, 3)):
+        fields: dict[str, object] = {"mesh": [["dp", ranks]], "world_size": ranks}
+        said.append(
+            Event(kind=EventKind.RUN_START, run="a", rank=0, iteration=0, attempt=attempt, fields=fields)
+        )
+        for iteration in range(40):
+            for rank in range(ranks):
+                is_odd = (attempt, rank) == (1, 2) and iteration >= 30
+                metrics = {"param_checksum": Checksum(iteration + 100 * is_odd)}
+                said.append(Record(run="a", rank=rank, attempt=attempt, iteration=iteration, metrics=metrics))
+    faulty = record_run(said)
+    twin = with_checksum(faulty, "param_checksum", (slice(70, None), 2))
+    twin.checksums["param_checksum"][70:, 2] = twin.checksums["param_checksum"][70:, 0]
+    (broken,) = broken_relations(faulty, twin)
+    assert (broken.position, broken.iteration, broken.ranks) == (70, 30, (2,))

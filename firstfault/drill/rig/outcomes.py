@@ -112,7 +112,7 @@ def _damage(iterations_T: Ints, values_T: Floats, expected_T: Floats, injected_a
     z_T = np.nan_to_num(change_T / sigma_T, nan=0.0)
     tail = min(len(z_T), max(LEAST_POINTS, round(END_SHARE * len(z_T))))
     end, end_change = float(np.mean(z_T[-tail:])), float(np.mean(change_T[-tail:]))
-    struck = int(np.searchsorted(iterations_T, injected_at)) if bool(np.all(np.diff(iterations_T) > 0)) else 0
+    struck = int(np.argmax(iterations_T >= injected_at))  # the first time: a restart repeats iterations
     start_T = z_T[struck : struck + SHARP_ITERATIONS]
     is_sharp = bool(len(start_T)) and float(start_T.max()) > JUMP_SIGMA
     shift = first_shift(z_T)

@@ -35,6 +35,8 @@ class Recording:
     present: Mapping[str, Flags]
     layout: Layout | None = None
     """Of the first attempt; None where the run named no mesh."""
+    layouts: Mapping[int, Layout] = field(default_factory=dict)
+    """By attempt, where a restart changed it."""
 
     def __len__(self) -> int:
         return len(self.iterations_T)
@@ -51,7 +53,18 @@ class Recording:
             sums = {}
         ranks_R = np.array([-1]) if is_one_curve else self.ranks_R
         layout = None if is_one_curve else self.layout
-        return Recording(self.attempts_T, self.iterations_T, ranks_R, numbers, sums, present, layout)
+        layouts = {} if is_one_curve else self.layouts
+        return Recording(self.attempts_T, self.iterations_T, ranks_R, numbers, sums, present, layout, layouts)
+
+    def attempts(self) -> list[tuple[int, Recording]]:
+        """Each attempt with its first position: its own ranks in its own layout."""
+        found = []
+        for attempt in np.unique(self.attempts_T).tolist():
+            rows = np.flatnonzero(self.attempts_T == attempt)
+            reports_R = np.any([flags[rows].any(axis=0) for flags in self.present.values()], axis=0)
+            one = _at(self, rows, np.flatnonzero(reports_R), self.layouts.get(attempt, self.layout))
+            found.append((int(rows[0]), one))
+        return found
 
     def groups(self, metric: str, relation: Relation) -> list[Ints]:
         """Columns of ranks over which ``metric`` has ``relation``, by group; without a mesh all as one."""
@@ -81,11 +94,12 @@ def record_run(said: Iterable[Record | Event]) -> Recording:
     rows: dict[tuple[int, int], int] = {}
     cells: dict[str, _Cells] = {}
     ranks: set[int] = set()
-    layout: Layout | None = None
+    layouts: dict[int, Layout] = {}
     for one in said:
         if isinstance(one, Event):
-            if one.kind is EventKind.RUN_START and layout is None:
-                layout = layout_from_event(one)
+            layout = layout_from_event(one) if one.kind is EventKind.RUN_START else None
+            if layout is not None:
+                layouts[one.attempt] = layout
             continue
         row = rows.setdefault((one.attempt, one.iteration), len(rows))
         ranks.add(one.rank)
@@ -96,7 +110,7 @@ def record_run(said: Iterable[Record | Event]) -> Recording:
             cell.rows.append(row)
             cell.ranks.append(one.rank)
             cell.values.append(value)
-    return _columns(rows, sorted(ranks), cells, layout)
+    return _columns(rows, sorted(ranks), cells, layouts)
 
 
 def align(faulty: Recording, twin: Recording) -> tuple[Recording, Recording]:
@@ -115,6 +129,11 @@ def _restrict(run: Recording, positions: set[tuple[int, int]], ranks: list[int])
     columns = np.array([run.ranks_R.tolist().index(rank) for rank in ranks], dtype=np.int64)
     if len(rows) == len(run) and len(columns) == len(run.ranks_R):
         return run
+    return _at(run, rows, columns, run.layout)
+
+
+def _at(run: Recording, rows: Ints, columns: Ints, layout: Layout | None) -> Recording:
+    """Some positions and ranks of a recording."""
     at = np.ix_(rows, columns)
     return Recording(
         run.attempts_T[rows],
@@ -123,12 +142,16 @@ def _restrict(run: Recording, positions: set[tuple[int, int]], ranks: list[int])
         {name: values[at] for name, values in run.numbers.items()},
         {name: values[at] for name, values in run.checksums.items()},
         {name: flags[at] for name, flags in run.present.items()},
-        run.layout,
+        layout,
+        run.layouts,
     )
 
 
 def _columns(
-    rows: dict[tuple[int, int], int], ranks: list[int], cells: dict[str, _Cells], layout: Layout | None
+    rows: dict[tuple[int, int], int],
+    ranks: list[int],
+    cells: dict[str, _Cells],
+    layouts: Mapping[int, Layout],
 ) -> Recording:
     order = sorted(rows)
     place = np.empty(len(rows), dtype=np.int64)
@@ -151,7 +174,9 @@ def _columns(
             numbers[name] = np.full(shape, np.nan)
             numbers[name][at] = cell.values
     pairs = np.array(order, dtype=np.int64).reshape(-1, 2)
-    return Recording(pairs[:, 0], pairs[:, 1], np.array(ranks), numbers, sums, present, layout)
+    return Recording(
+        pairs[:, 0], pairs[:, 1], np.array(ranks), numbers, sums, present, layouts.get(0), layouts
+    )
 
 
 def _mean_over_ranks(values_TR: Floats, present_TR: Flags) -> Floats:

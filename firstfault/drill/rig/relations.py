@@ -8,14 +8,14 @@ Axes: T positions, R ranks, G ranks of one group.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...telemetry import Kind, Relation, contract_of
 from .effects import departure_of, first_true, noise_of_residuals, scaled
-from .recording import Flags, Floats, Ints, Recording
+from .recording import Flags, Floats, Ints, Recording, align
 
 _SKETCH_IN, _SKETCH_OUT = "grad_sketch_in", "grad_sketch_out"
 _REPEAT = "repeat_checksum/"
@@ -37,8 +37,14 @@ class Broken:
 
 
 def broken_relations(faulty: Recording, twin: Recording) -> list[Broken]:
-    """Every relation among ranks that the twin keeps and the faulty run does not, by first position."""
-    found = [*_equalities(faulty, twin), *_repeats(faulty, twin), *_peers(faulty, twin), *_sums(faulty, twin)]
+    """Every relation among ranks that the twin keeps and the faulty run does not, by first position.
+
+    Attempt by attempt: a restart may have other ranks, and levels of its own.
+    """
+    found = []
+    for (first, seen), (_, expected) in zip(faulty.attempts(), twin.attempts(), strict=True):
+        for kind in (_equalities, _repeats, _peers, _sums):
+            found += [replace(one, position=first + one.position) for one in kind(*align(seen, expected))]
     return sorted(found, key=lambda one: (one.position, one.metric))
 
 

@@ -190,13 +190,14 @@ def _nonfinite(faulty: Recording, twin: Recording, curves: tuple[CurveEvent, ...
     at = nonfinite_event(faulty, twin)
     if at is None or any(one.shape is Shape.GROWTH and one.position < at for one in curves):
         return []
-    ranks = suspects(faulty, at) if twin.ranks_R[0] >= 0 else ()
+    first, attempt = [(first, one) for first, one in faulty.attempts() if first <= at][-1]
+    ranks = suspects(attempt, at - first) if twin.ranks_R[0] >= 0 else ()
     truth = TierTruth(
         label=NAN,
         is_observable=True,
         onset=int(twin.iterations_T[at]),
         last_clean=int(twin.iterations_T[at - 1]) if at else None,
-        ranks=() if len(ranks) == len(twin.ranks_R) else ranks,
+        ranks=() if len(ranks) == len(attempt.ranks_R) else ranks,
         is_exact=True,
     )
     return [_Event(NAN, at, truth)]
