@@ -125,7 +125,7 @@ def test_the_section_of_the_readme_is_made_from_the_figures_alone() -> None:
     trial = Trial(noise="gaussian", sigmas=6.0, is_lasting=False, iterations=8000, seed=0)
     rows = [a_row("healthy"), a_row("nan", a_found("nan", 500), onset=500)]
     plain = json.loads(
-        as_text(figures(rows, [Outcome(trial=trial, cases=9, ours=8, rule=5)], [], is_full=False))
+        as_text(figures(rows, [Outcome(trial=trial, cases=9, ours=8, rule=5)], [], [], is_full=False))
     )
     readme = f"before\n{BEGIN}\nold\n{END}\nafter\n"
     once = with_section(readme, plain)

@@ -22,6 +22,7 @@ from .outliers import outcome_of, trials
 from .peers import PEERS, install
 from .plan import find_spec, tasks
 from .publishing import write_results
+from .references import pairs, told
 from .results import figures
 from .running import recorded, rows_of, run_all
 from .tables import page
@@ -46,7 +47,9 @@ def main(arguments: Sequence[str]) -> int:
     rows = [row for part in made for row in part]
     tried = list(trials(asked.seeds_from, is_full=asked.full)) if not asked.only else []
     outcomes = run_all(outcome_of, tried[: asked.limit], processes=asked.processes, say=_say)
-    plain = figures(rows, outcomes, missing, is_full=asked.full)
+    paired = list(pairs(asked.seeds_from, is_full=asked.full)) if not asked.only else []
+    references = run_all(told, paired[: asked.limit], processes=asked.processes, say=_say)
+    plain = figures(rows, outcomes, references, missing, is_full=asked.full)
     print(page(plain))
     if asked.failures is not None:
         for path in write_failures(rows, asked.failures):

@@ -41,7 +41,8 @@ def make_curve(spec: Spec) -> Recording:
 
 def draw(family: str, rng: np.random.Generator, *, is_twin: bool = False) -> Curve:
     """A base and what the family does to it, or of its twin what it leaves alone."""
-    base = draw_base(rng)
+    # what has stopped falling cannot fall more slowly
+    base = draw_base(rng, shape="power" if family in NOT_IDENTIFIABLE else None)
     curve = Curve(
         base=base,
         at=int(len(base) * rng.uniform(*STRIKES_BETWEEN)),

@@ -67,7 +67,8 @@ def slower(curve: Curve, rng: np.random.Generator) -> None:
     level_T = curve.base.level_T
     slow_T = level_T[curve.at - 1] + share * (level_T - level_T[curve.at - 1])
     curve.loss_T[:] = np.where(curve.points_after > 0, slow_T, level_T) * np.exp(curve.base.noise_T)
-    curve.label, curve.facts = DRIFT, {"share": share}
+    gap = float(np.log(slow_T[-1] / level_T[-1]) / curve.base.sigma)
+    curve.label, curve.facts = DRIFT, {"share": share, "gap_sigmas": gap}
 
 
 def slower_with_canary(curve: Curve, rng: np.random.Generator) -> None:
@@ -206,5 +207,7 @@ BENIGN: Mapping[str, Change] = {
     "decay_step": decay_step,
     "noisier": noisier,
 }
+LEAST_GAP = 3.0
+"""Sigmas between the levels in the end below which a slower decline is none."""
 NOT_IDENTIFIABLE = ("slower", "slower_with_canary")
 """Without a rise a slower decline is one of many that learning may take: no floor on one curve."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from .case import Origin, Tier
+from .curve_faults import LEAST_GAP
 from .floor import Floor
 from .row import Row
 from .scores import (
@@ -153,7 +154,7 @@ def _drifts(rows: Sequence[Row]) -> Iterator[Floor]:
     yield Floor(
         name="… interval not wider than max(50, delay/2)", bound=0.9, figure=share_of(caught, _is_narrow)
     )
-    slower = [row for row in rows if row.spec.family == "slower"]
+    slower = _slower(rows, "slower")
     yield Floor(
         name="slower decline on one curve: suspected or found",
         bound=None,
@@ -166,10 +167,15 @@ def _drifts(rows: Sequence[Row]) -> Iterator[Floor]:
         bound=1.0,
         figure=share(sum(one.confidence <= 0.5 for one in guesses), len(guesses)),
     )
-    canary = [row for row in rows if row.spec.family == "slower_with_canary"]
+    canary = _slower(rows, "slower_with_canary")
     yield Floor(
         name="slower decline with canary_loss: found", bound=0.95, figure=share_of(canary, _is_found_drift)
     )
+
+
+def _slower(rows: Sequence[Row], family: str) -> list[Row]:
+    here = [row for row in rows if row.spec.family == family]
+    return [row for row in here if row.truth.facts.get("gap_sigmas", 0.0) >= LEAST_GAP]
 
 
 def _quiet(rows: Sequence[Row]) -> Iterator[Floor]:

@@ -24,10 +24,11 @@ MERGE_POINTS = 50
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """One alarm: where (None where the tool does not say), and the labels for which it would be right."""
+    """One alarm: where (None where the tool does not say), the labels it would be right for, the rank."""
 
     iteration: int | None
     labels: frozenset[str]
+    rank: int | None = None
 
 
 def mean_and_sigmas(loss_T: Series, window: int, sigmas: float) -> Flags:

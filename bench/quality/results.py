@@ -14,6 +14,9 @@ from .comparison import compare, lost_columns
 from .floors import floors
 from .outlier_floors import outlier_floors
 from .outliers import Outcome
+from .rank_comparison import compare_ranks
+from .reference_floors import reference_floors
+from .references import Told
 from .row import Row
 from .scores import (
     LABELS,
@@ -40,7 +43,12 @@ RANK_CLASSES = ("exact", "tie", "none", "wrong")
 
 
 def figures(
-    rows: Sequence[Row], outcomes: Sequence[Outcome], missing: Sequence[str], *, is_full: bool
+    rows: Sequence[Row],
+    outcomes: Sequence[Outcome],
+    references: Sequence[Told],
+    missing: Sequence[str],
+    *,
+    is_full: bool,
 ) -> dict[str, Any]:
     """Everything that is published, as plain data."""
     contenders = compare(rows)
@@ -57,7 +65,7 @@ def figures(
                 "note": floor.note,
                 **floor.figure.to_plain(),
             }
-            for floor in [*floors(rows), *outlier_floors(outcomes)]
+            for floor in [*floors(rows), *reference_floors(references), *outlier_floors(outcomes)]
         ],
         "tiers": {tier.value: _tier([row for row in rows if row.tier is tier]) for tier in Tier},
         "mattered": _by_matter(rows),
@@ -74,9 +82,19 @@ def figures(
             }
             for one in contenders
         ],
+        "rank_contenders": _rank_contenders(rows),
         "lost": lost_columns(contenders),
         "missing_peers": list(missing),
     }
+
+
+def _rank_contenders(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Faults of one rank that mattered and show, by us and by the rule, on the per-rank telemetry alone."""
+    table = []
+    for one in compare_ranks(rows):
+        numbers = {"found": one.found, "harmless": one.harmless, "alarmed": one.alarmed, "rate": one.rate}
+        table.append({"name": one.name, **{name: figure.to_plain() for name, figure in numbers.items()}})
+    return table
 
 
 def _outliers(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:

@@ -25,9 +25,11 @@ from .judging import Judgement, judge
 from .naive import Alarm, alarms_of_rules
 from .peers import PEERS, ask
 from .plan import Task, twin_of
+from .rank_rule import RANK_RULE, rank_alarms
 from .row import Row
 from .tiers import curve_columns, cut
 
+_TELL_EVERY_S = 15.0
 T = TypeVar("T")
 R = TypeVar("R")
 _MAKERS: Mapping[Origin, tuple[str, ...]] = {
@@ -48,14 +50,16 @@ def run_all(
 ) -> list[R]:
     """``work`` done on all items, its results in order of the items; ``say`` is told how far it is."""
     done: dict[int, R] = {}
-    began_s = time.monotonic()
+    began_s = told_s = time.monotonic()
     pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"))
     try:
         waiting = {pool.submit(work, item): number for number, item in enumerate(items)}
         for one in as_completed(waiting):
             done[waiting[one]] = one.result()
-            if len(done) % 20 == 0 or len(done) == len(items):
-                say(progress(len(done), len(items), time.monotonic() - began_s))
+            now_s = time.monotonic()
+            if now_s - told_s >= _TELL_EVERY_S or len(done) == len(items):
+                told_s = now_s
+                say(progress(len(done), len(items), now_s - began_s))
     finally:
         # what was not begun is left: what is done is in the cache
         pool.shutdown(cancel_futures=True)
@@ -81,8 +85,10 @@ def _rows_of_case(spec: Spec, peers: Sequence[str]) -> Iterator[Row]:
     recording = recorded(spec)
     for tier in spec.tiers:
         shown = partial(cut, recording.lines, tier) if len(spec.tiers) > 1 else partial(list, recording.lines)
+        twin = twin_of(spec)
         others = _asked(spec, peers, shown) if tier is Tier.CURVE else {}
-        twin = twin_of(spec) if others else None
+        if tier is Tier.RANKS:
+            others = {RANK_RULE: _by_rank_rule(spec, twin or spec, shown)}
         yield Row(
             spec=spec,
             tier=tier,
@@ -92,8 +98,21 @@ def _rows_of_case(spec: Spec, peers: Sequence[str]) -> Iterator[Row]:
             log_interval=recording.log_interval,
             healthy_points=recording.healthy_points,
             others=others,
-            of_twin={} if twin is None else _asked(twin, peers, partial(_curve_of, twin)),
+            of_twin={}
+            if twin is None or tier is not Tier.CURVE
+            else _asked(twin, peers, partial(_curve_of, twin)),
         )
+
+
+def _by_rank_rule(spec: Spec, clean: Spec, shown: Callable[[], Sequence[bytes]]) -> list[Alarm]:
+    """What the rule for single ranks fires on."""
+    sources = ("bench/peer_rules.py", "bench/quality/rank_rule.py", "bench/quality/naive.py")
+    path = _place("answers", spec, source_digest((*_MAKERS[spec.origin], *sources)), "rank-rule")
+    plain = load_plain(path)
+    if plain is None:
+        plain = {"alarms": _plain_alarms(rank_alarms(shown(), recorded(clean).lines))}
+        save_plain(path, plain)
+    return _alarms_from(plain["alarms"]) or []
 
 
 def _curve_of(spec: Spec) -> list[bytes]:
@@ -175,4 +194,8 @@ def _plain_alarms(alarms: Sequence[Alarm] | None) -> list[dict[str, Any]] | None
 
 
 def _alarms_from(plain: Sequence[Mapping[str, Any]] | None) -> list[Alarm] | None:
-    return None if plain is None else [Alarm(one["iteration"], frozenset(one["labels"])) for one in plain]
+    return (
+        None
+        if plain is None
+        else [Alarm(one["iteration"], frozenset(one["labels"]), one["rank"]) for one in plain]
+    )

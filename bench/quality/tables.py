@@ -36,6 +36,8 @@ def page(plain: Plain) -> str:
         "## The same curves through other methods",
         contender_table(plain["contenders"]),
         _lost(plain),
+        "## The same ranks through the published rule (rig, per-rank telemetry alone)",
+        table(_RANK_HEAD, _rank_lines(plain["rank_contenders"])),
         "## By kind of case",
         table(("case", "label right", "cases"), _family_lines(plain["families"])),
     ]
@@ -183,6 +185,21 @@ def _matter_lines(mattered: Plain) -> Iterator[list[str]]:
     for tier, kinds in mattered.items():
         for name, one in kinds.items():
             yield [tier, name, _value(one["right"]), _value(one["confirmed"]), str(one["right"]["cases"])]
+
+
+_RANK_HEAD = (
+    "",
+    "fault of one rank that mattered, found on it",
+    "harmless one that shows, found on it",
+    "healthy runs alarmed",
+    "false alarms / 100 000",
+)
+
+
+def _rank_lines(contenders: Sequence[Plain]) -> Iterator[list[str]]:
+    for one in contenders:
+        figures = (one[name] for name in ("found", "harmless", "alarmed", "rate"))
+        yield [one["name"], *(_value(figure, with_cases=True) for figure in figures)]
 
 
 _OUTLIER_HEAD = ("noise", "fault", "ours", "leave-one-out rule at 0.01 % a step", "cases")

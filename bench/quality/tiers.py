@@ -18,7 +18,7 @@ _PLACE = frozenset({"run", "attempt", "rank", "iteration", "microbatch", "time",
 _PLACE_OF_CURVE = ("run", "attempt", "iteration", "time")
 _SAID_OF_RANKS = frozenset({"run_start", "membership", "heartbeat", "hardware"})
 """Events that name ranks or their layout."""
-_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def cut(lines: Sequence[bytes], tier: Tier) -> list[bytes]:
@@ -75,7 +75,7 @@ def _mean(group: Sequence[dict[str, Any]]) -> bytes:
     mean: dict[str, Any] = {name: first[name] for name in _PLACE_OF_CURVE if name in first}
     for metric in sorted(OF_CURVE):
         values = [
-            float(_NUMBERS.get(one[metric], one[metric])) for one in group if one.get(metric) is not None
+            float(NUMBERS.get(one[metric], one[metric])) for one in group if one.get(metric) is not None
         ]
         if values:
             mean[metric] = plain_number(sum(values) / len(values))
@@ -104,5 +104,5 @@ def curve_columns(lines: Sequence[bytes]) -> dict[str, list[float]]:
             continue
         for name, values in columns.items():
             value = record.get(name, math.nan)
-            values.append(float(_NUMBERS.get(value, value)))
+            values.append(float(NUMBERS.get(value, value)))
     return columns
