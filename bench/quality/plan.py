@@ -40,7 +40,7 @@ class Task:
     peers: tuple[str, ...] = ()
 
 
-GROUPS = (36, 1200)
+GROUPS = (30, 1000)
 """Jobs of the rig, each healthy once and struck by four faults: quick, full."""
 SURROGATES = (70, 700)
 """Surrogates of recorded healthy curves: quick, full."""
