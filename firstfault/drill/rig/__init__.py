@@ -12,10 +12,12 @@ the package loads the standard library alone; torch is loaded when a job runs.
 from __future__ import annotations
 
 from ..plans import DrillError
+from .layouts import LAYOUTS
 from .spec import Fault, Job, Kind, Layout, LayoutName, ModelSize, Site, data_parallel
 from .training import Restart, RigTraining, Watch
 
 __all__ = [
+    "LAYOUTS",
     "DrillError",
     "Fault",
     "Job",

@@ -12,9 +12,11 @@ from dataclasses import replace
 
 from ..plans import DrillError
 from .entries import ENTRIES, STATE_SITES, Entry
+from .layout_entries import LAYOUT_ENTRIES
+from .layouts import MESSAGES, has_site, next_at, ranks_at
 from .spec import BITS, Fault, Job, Kind, Site, places
 
-CATALOGUE: Mapping[Kind, Entry] = ENTRIES
+CATALOGUE: Mapping[Kind, Entry] = {**ENTRIES, **LAYOUT_ENTRIES}
 """What is known of each kind, in whatever layout it is."""
 _AT_REST_WEIGHT = 0.2
 """Share of the draws that memory at rest gets beside computed values: under ECC its flips are rare."""
@@ -68,9 +70,11 @@ def draw(job: Job, rng: random.Random, kind: Kind | None = None) -> Fault:
     iteration = rng.randint(job.iterations // 4, 3 * job.iterations // 4)
     if site is Site.CHECKPOINT:
         iteration = rng.choice(job.training.restarts).iteration
+    iteration = min(next_at(job.layout, site, iteration), job.iterations - 1)
+    rank = rng.choice(ranks_at(job.layout, site))
     dtype = rng.choice(list(BITS))
     return replace(
-        usual(chosen, iteration, rank=rng.randrange(job.layout.ranks), site=site, seed=rng.getrandbits(32)),
+        usual(chosen, iteration, rank=rank, site=site, seed=rng.getrandbits(32)),
         rate=_between(entry.rates, rng),
         magnitude=_between(entry.magnitudes, rng),
         count=round(_between(entry.counts, rng)),
@@ -105,13 +109,23 @@ def check(job: Job, fault: Fault | None) -> None:
         )
     if not _has_site(job, fault.site):
         raise DrillError(f"fault.site must be one that this job has, got {fault.site}")
-    if fault.place is not None and fault.place not in places(job.model):
-        known = ", ".join(places(job.model))
-        raise DrillError(f"fault.place must be one of {known}, got {fault.place!r}")
-    if fault.rank is not None and fault.rank >= job.layout.ranks:
-        raise DrillError(f"fault.rank must be below {job.layout.ranks}, got {fault.rank}")
+    _check_where(job, fault)
     if fault.iteration >= job.iterations:
         raise DrillError(f"fault.iteration must be below {job.iterations}, got {fault.iteration}")
+
+
+def _check_where(job: Job, fault: Fault) -> None:
+    """Whether place, rank and iteration are ones at which the fault meets its site."""
+    known = [*places(job.model), *MESSAGES.get(job.layout.name, ())]
+    if fault.place is not None and fault.place not in known:
+        raise DrillError(f"fault.place must be one of {', '.join(known)}, got {fault.place!r}")
+    possible = ranks_at(job.layout, fault.site)
+    if fault.rank is not None and fault.rank not in possible:
+        ranks = ", ".join(map(str, possible))
+        raise DrillError(f"fault.rank must be one that has the site ({ranks}), got {fault.rank}")
+    at = next_at(job.layout, fault.site, fault.iteration)
+    if fault.lasts is not None and at >= fault.iteration + fault.lasts:
+        raise DrillError(f"fault.iteration must be one that has the site, as {at}, got {fault.iteration}")
 
 
 def _fits(entry: Entry, job: Job) -> bool:
@@ -120,6 +134,8 @@ def _fits(entry: Entry, job: Job) -> bool:
 
 def _has_site(job: Job, site: Site) -> bool:
     """Whether the job has what the site names."""
+    if not has_site(job.layout, site):
+        return False
     if site is Site.SECOND_MOMENT:
         return job.training.optimizer == "adamw"
     if site is Site.LOSS_SCALE:

@@ -5,12 +5,13 @@ Axes: H ranks held by this process, P parameters.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 
 from .corruption import is_of_elements
 from .faults import Faults
-from .model import slices
-from .spec import Job, Kind, Site
+from .spec import Kind, Site
 
 
 def contribute(faults: Faults, local_HP: torch.Tensor, sent_HP: torch.Tensor) -> torch.Tensor:
@@ -33,8 +34,10 @@ def contribute(faults: Faults, local_HP: torch.Tensor, sent_HP: torch.Tensor) ->
     return given_HP
 
 
-def received(job: Job, faults: Faults, reduced_HP: torch.Tensor, local_HP: torch.Tensor) -> torch.Tensor:
-    """The reduced gradient as each rank gets it."""
+def received(
+    places: Mapping[str, slice], faults: Faults, reduced_HP: torch.Tensor, local_HP: torch.Tensor
+) -> torch.Tensor:
+    """The reduced gradient as each rank gets it; ``places`` says where each parameter lies."""
     fault = faults.fault
     if fault is None or not faults.is_at(Site.REDUCE_OUT):
         return reduced_HP
@@ -42,7 +45,7 @@ def received(job: Job, faults: Faults, reduced_HP: torch.Tensor, local_HP: torch
     if fault.kind is Kind.MISSING_SYNC:
         reduced_HP[rows] = local_HP[rows]
     elif fault.kind is Kind.NORM_DESYNC:
-        for name, place in slices(job.model).items():
+        for name, place in places.items():
             if ".norm" in name or name.startswith("norm"):
                 reduced_HP[rows, place] = local_HP[rows, place]
     elif is_of_elements(fault.kind):

@@ -18,6 +18,8 @@ _TILE = 8
 """Rows and columns of a tile: a matrix unit computes such squares."""
 _STRIDE = 8
 """Columns between the elements of a stride-shaped error: one lane of a vector unit."""
+_OWNERS = 8
+"""Shards of a gathered tensor, one an owner."""
 _FP8_MAX = 448.0
 _FP8_MANTISSA = 3
 """Of the format e4m3."""
@@ -131,6 +133,15 @@ def _corrupt_message(fault: Fault, row: Row, rng: random.Random) -> None:
     flat[target : target + length] = flat[source : source + length].copy()
 
 
+def _wrong_gather(_fault: Fault, row: Row, rng: random.Random) -> None:
+    """One owner's shard arrives where another's belongs."""
+    flat = row.reshape(-1)
+    chunk = max(1, len(flat) // _OWNERS)
+    target = rng.randrange(_OWNERS)
+    source = (target + 1 + rng.randrange(_OWNERS - 1)) % _OWNERS
+    flat[target * chunk : (target + 1) * chunk] = flat[source * chunk : (source + 1) * chunk].copy()
+
+
 def _lost_updates(_fault: Fault, row: Row, _rng: random.Random) -> None:
     """The parameters are kept in bfloat16: what is below half a unit of the last place is lost."""
     row[:] = round_to_bf16(row)
@@ -172,6 +183,8 @@ _CORRUPTIONS: Mapping[Kind, Callable[[Fault, Row, random.Random], None]] = {
     Kind.CORRUPT_MESSAGE: _corrupt_message,
     Kind.LOST_UPDATES: _lost_updates,
     Kind.CORRUPT_RESTORE: _bit_flip,
+    Kind.SHARD_OWNER: _bit_flip,
+    Kind.WRONG_GATHER: _wrong_gather,
     Kind.NAN: _set_to(float("nan")),
     Kind.INF: _set_to(float("inf")),
     Kind.INF_MINUS_INF: _set_to(float("nan")),

@@ -5,9 +5,11 @@ optimizer and what the ranks see of themselves. `iterate` calls the parts in cau
 overrides those in which it differs:
 
 * `fresh_state`: the tensors that an iteration changes; all have a leading rank axis.
+* `gather`: what is sharded (full shard), before anything is computed.
 * `read`: which shard each rank reads.
 * `passes`: forward and backward of every rank (`Passes`; pipelines, tensor and expert parallel).
 * `reduce`: from local gradients to what each rank's optimizer gets (local SGD: mostly nothing).
+* `norms`: the gradient norm that each rank clips by (of all shards together).
 * `apply`: the optimizer's step (a ZeRO owner steps its shard; then the gather).
 * `look`: checksums and counts of the state.
 * `restore`: what a resumed attempt makes of a checkpoint.
@@ -29,7 +31,7 @@ from .corruption import round_to_bf16
 from .data_faults import read_shards
 from .faults import Faults
 from .links import Link, mean_in_rank_order
-from .model import initial_parameters
+from .model import initial_parameters, slices
 from .observing import Columns, PassLook, digits
 from .optimizer import fresh_moments
 from .passes import Passes
@@ -76,8 +78,9 @@ class DataParallel:
         """One iteration of every rank here: what they saw."""
         seen: Columns = {}
         self.faults.enter(iteration, attempt)
+        self.gather(iteration, seen)
         self.passes.refresh()
-        if self.job.watch.is_due("canary", iteration):
+        if self.is_canary_due(iteration):
             seen |= self.passes.canary(self._canary)
         local_HP = self.compute(iteration, seen)
         self.faults.begin("update")
@@ -86,13 +89,20 @@ class DataParallel:
         self.look(iteration, seen)
         return seen
 
+    def gather(self, iteration: int, seen: Columns) -> None:
+        """Collect sharded parameters: here every rank has them all."""
+
+    def is_canary_due(self, iteration: int) -> bool:
+        """Whether the canary is computed before this iteration."""
+        return self.job.watch.is_due("canary", iteration)
+
     def compute(self, iteration: int, seen: Columns) -> torch.Tensor:
         """Data, forward and backward of all microbatches: the scaled local gradient (H, P)."""
         watch, count = self.job.watch, self.job.training.microbatches(iteration)
         losses: list[torch.Tensor] = []
         looks: list[PassLook] = []
         shards: list[Shards] = []
-        total_HP = torch.zeros_like(self.state.tensors["parameters"])
+        total_HP = torch.zeros_like(self.state.tensors["sent"])
         for microbatch in range(count):
             self.faults.begin(f"train{microbatch}")
             shards.append(self.read(iteration, microbatch))
@@ -121,9 +131,13 @@ class DataParallel:
         if self.faults.is_at(Site.REDUCE_ALL):
             self.faults.strike_rows(mean_P[None], [0])
         reduced_HP = mean_P.expand(len(self.ranks), -1).clone()
-        reduced_HP = received(self.job, self.faults, reduced_HP, local_HP)
+        reduced_HP = received(slices(self.job.model), self.faults, reduced_HP, local_HP)
         self.look_at_reduced(iteration, reduced_HP, seen)
         return reduced_HP
+
+    def norms(self, grad_HP: torch.Tensor) -> list[float]:
+        """The norm of the gradient by which each rank clips."""
+        return observing.norms(observing.wide(grad_HP))
 
     def apply(self, grad_HP: torch.Tensor, lrs: list[float]) -> None:
         """The optimizer's step of every rank."""

@@ -15,6 +15,8 @@ STATE_SITES = (Site.PARAMETER, Site.FIRST_MOMENT, Site.SECOND_MOMENT)
 _REDUCED = (Site.REDUCE_IN, Site.REDUCE_OUT, Site.REDUCE_ALL)
 _COMPUTED = (Site.FORWARD, Site.RECOMPUTE, Site.ACT_GRAD, Site.WEIGHT_GRAD)
 _ALL_LAYOUTS = tuple(LayoutName)
+_WHOLE_REPLICAS = (LayoutName.DP, LayoutName.ZERO1, LayoutName.LOCAL_SGD)
+"""Layouts in which every rank has all parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,7 @@ class Entry:
 ENTRIES: Mapping[Kind, Entry] = {
     Kind.BIT_FLIP: Entry(
         summary="one bit of one value flips",
-        sites=(Site.DATA, *_COMPUTED, *_REDUCED, *STATE_SITES, Site.LOSS_SCALE),
+        sites=(Site.DATA, *_COMPUTED, *_REDUCED, *STATE_SITES, Site.LOSS_SCALE, Site.MESSAGE),
         causes=("hardware",),
         has_bit=True,
         weight=2.0,
@@ -116,6 +118,7 @@ ENTRIES: Mapping[Kind, Entry] = {
         sites=(Site.REDUCE_OUT,),
         causes=("software", "collective", "hardware"),
         lasts=None,
+        layouts=tuple(one for one in LayoutName if one is not LayoutName.FULL_SHARD),
     ),
     Kind.DUPLICATE_DATA: Entry(
         summary="a rank reads the shard of its neighbour",
@@ -140,6 +143,7 @@ ENTRIES: Mapping[Kind, Entry] = {
         summary="a resumed rank starts with one fresh block and a fresh optimizer",
         sites=(Site.CHECKPOINT,),
         causes=("software", "hardware"),
+        layouts=_WHOLE_REPLICAS,
     ),
     Kind.LOST_UPDATES: Entry(
         summary="parameters are kept in bfloat16: updates below one unit of the last place are lost",
@@ -155,7 +159,7 @@ ENTRIES: Mapping[Kind, Entry] = {
     ),
     Kind.NAN: Entry(
         summary="a value becomes NaN",
-        sites=(*_COMPUTED, *_REDUCED, *STATE_SITES),
+        sites=(*_COMPUTED, *_REDUCED, *STATE_SITES, Site.MESSAGE),
         causes=("hardware",),
     ),
     Kind.INF: Entry(

@@ -125,9 +125,17 @@ class Transformer:
 
     def block(self, p: Named, name: str, x: torch.Tensor, tap: Tap) -> torch.Tensor:
         """One block, (H, B·L, D) to the same."""
+        return self.hidden(p, name, self.attention(p, name, x, tap), tap)
+
+    def attention(self, p: Named, name: str, x: torch.Tensor, tap: Tap) -> torch.Tensor:
+        """The first half of a block."""
         h = self.norm(p, f"{name}.norm1", x)
         qkv = tap(f"{name}.qkv", torch.bmm(h, p[f"{name}.qkv"]))
-        x = x + tap(f"{name}.out", torch.bmm(self._attention(qkv), p[f"{name}.out"]))
+        mixed = attend(qkv, self.size.length, self.size.heads, self._future_LL)
+        return x + tap(f"{name}.out", torch.bmm(mixed, p[f"{name}.out"]))
+
+    def hidden(self, p: Named, name: str, x: torch.Tensor, tap: Tap) -> torch.Tensor:
+        """The second half of a block."""
         h = self.norm(p, f"{name}.norm2", x)
         hidden = tap(f"{name}.up", torch.bmm(h, p[f"{name}.up"]))
         return x + tap(f"{name}.down", torch.bmm(functional.gelu(hidden), p[f"{name}.down"]))
@@ -138,19 +146,30 @@ class Transformer:
 
     def norm(self, p: Named, name: str, x: torch.Tensor) -> torch.Tensor:
         """Layer norm with each rank's own gain and bias."""
-        if self.size.is_normalised:
-            x = functional.layer_norm(x, (self.size.width,))
-        return torch.addcmul(p[f"{name}.bias"][:, None], x, p[f"{name}.gain"][:, None])
+        if not self.size.is_normalised:
+            return _scaled(x, p, name)
+        return normalised(x, p, name)
 
-    def _attention(self, qkv: torch.Tensor) -> torch.Tensor:
-        size, ranks = self.size, len(qkv)
-        samples = qkv.shape[1] // size.length
-        parts = qkv.view(ranks * samples, size.length, 3, size.heads, size.width // size.heads)
-        q, k, v = parts.permute(2, 0, 3, 1, 4).flatten(1, 2)
-        score = torch.bmm(q, k.transpose(-1, -2)) / math.sqrt(size.width // size.heads)
-        mixed = torch.bmm(score.masked_fill(self._future_LL, -torch.inf).softmax(-1), v)
-        joined = mixed.view(ranks * samples, size.heads, size.length, -1).transpose(1, 2)
-        return joined.reshape(ranks, samples * size.length, size.width)
+
+def normalised(x: torch.Tensor, p: Named, name: str) -> torch.Tensor:
+    """Layer norm of (H, B·L, D) with each rank's own gain and bias."""
+    return _scaled(functional.layer_norm(x, x.shape[-1:]), p, name)
+
+
+def attend(qkv: torch.Tensor, length: int, heads: int, future_LL: torch.Tensor) -> torch.Tensor:
+    """Causal self-attention: (H, B·L, 3·D) to (H, B·L, D)."""
+    ranks, tokens, width = len(qkv), qkv.shape[1], qkv.shape[2] // 3
+    samples = tokens // length
+    parts = qkv.view(ranks * samples, length, 3, heads, width // heads)
+    q, k, v = parts.permute(2, 0, 3, 1, 4).flatten(1, 2)
+    score = torch.bmm(q, k.transpose(-1, -2)) / math.sqrt(width // heads)
+    mixed = torch.bmm(score.masked_fill(future_LL, -torch.inf).softmax(-1), v)
+    joined = mixed.view(ranks * samples, heads, length, -1).transpose(1, 2)
+    return joined.reshape(ranks, tokens, width)
+
+
+def _scaled(x: torch.Tensor, p: Named, name: str) -> torch.Tensor:
+    return torch.addcmul(p[f"{name}.bias"][:, None], x, p[f"{name}.gain"][:, None])
 
 
 def cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

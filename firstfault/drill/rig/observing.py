@@ -20,8 +20,8 @@ from .reading import Shards
 from .spec import Job
 from .training import Watch
 
-Columns = dict[str, Sequence[Value]]
-"""A metric's values, one for each rank held here."""
+Columns = dict[str, Sequence[Value | None]]
+"""A metric's values, one for each rank held here; None where a rank does not report it."""
 Rows = NDArray[np.float64]
 
 
@@ -90,20 +90,22 @@ class PassLook:
         held = value.detach()
         self._sums.append((place, held, held.flatten(1).sum(1)))
 
+    @property
+    def is_used(self) -> bool:
+        """Whether it saw anything."""
+        return bool(self._sums)
+
     def watch_gradient(self, place: str, value: torch.Tensor) -> None:
         """Look at the gradient that will arrive at an activation."""
+        on_gradient(value, lambda grad: self.see_gradient(place, grad))
 
-        def look(grad: torch.Tensor) -> None:
-            self.act_grads[place] = squares(wide(grad))
+    def see_gradient(self, place: str, grad: torch.Tensor) -> None:
+        """Look at the gradient of an activation."""
+        self.act_grads[place] = squares(wide(grad))
 
-        on_gradient(value, look)
-
-    def counts(self) -> Columns:
+    def counts(self) -> dict[str, list[int]]:
         """Non-finite activations and logits of each rank."""
-        totals: dict[str, Sequence[Value]] = {
-            "nonfinite_act": [0] * self._ranks,
-            "nonfinite_logits": [0] * self._ranks,
-        }
+        totals = {"nonfinite_act": [0] * self._ranks, "nonfinite_logits": [0] * self._ranks}
         # a finite sum has only finite terms: the counting is for the rare case
         if not bool(torch.isfinite(torch.stack([sums for _, _, sums in self._sums])).all()):
             for place, held, _ in self._sums:
@@ -130,7 +132,7 @@ def pass_columns(
     }
     counts = [look.counts() for look in looks]
     for name in counts[0]:
-        seen[name] = [int(sum(parts)) for parts in zip(*(one[name] for one in counts), strict=True)]
+        seen[name] = [sum(parts) for parts in zip(*(one[name] for one in counts), strict=True)]
     return seen
 
 

@@ -14,6 +14,11 @@ from .state import State
 
 _STRATEGIES: dict[LayoutName, tuple[str, str]] = {
     LayoutName.DP: ("data_parallel", "DataParallel"),
+    LayoutName.PP4_TP2_DP2: ("pipeline", "Pipeline"),
+    LayoutName.ZERO1: ("zero", "ZeroOne"),
+    LayoutName.FULL_SHARD: ("zero", "FullShard"),
+    LayoutName.EXPERT: ("expert_parallel", "ExpertParallel"),
+    LayoutName.LOCAL_SGD: ("local_sgd", "LocalSgd"),
 }
 """Module and class by layout."""
 
@@ -45,6 +50,8 @@ def make_strategy(job: Job, link: Link, faults: Faults) -> Strategy:
     """
     if job.layout.name not in _STRATEGIES:
         raise DrillError(f"layout must be one of {', '.join(_STRATEGIES)}, got {job.layout.name!r}")
+    if job.layout.name is not LayoutName.DP and any(one.ranks is not None for one in job.training.restarts):
+        raise DrillError(f"training.restarts must keep the ranks in layout {job.layout.name}")
     module, name = _STRATEGIES[job.layout.name]
     strategy: Strategy = getattr(import_module(f"{__package__}.{module}"), name)(job, link, faults)
     return strategy

@@ -112,6 +112,8 @@ class Watch:
     recompute: int = 5
     """One block's output, computed a second time from its input."""
     grad_sketch: int = 1
+    gathered_checksum: int = 0
+    """Full shard alone: a hash of the parameters as each rank gathered them. Few jobs take it."""
     checkpoint: int = 100
 
     def __post_init__(self) -> None:

@@ -11,7 +11,6 @@ from typing import Protocol
 
 import torch
 
-from . import observing
 from .corruption import flipped
 from .faults import Faults
 from .observing import Columns, digits
@@ -28,6 +27,10 @@ class Updated(Protocol):
     state: State
     faults: Faults
 
+    def norms(self, grad_HP: torch.Tensor) -> list[float]:
+        """The norm of the gradient by which each rank clips."""
+        ...
+
     def apply(self, grad_HP: torch.Tensor, lrs: list[float]) -> None:
         """The optimizer's step of every rank."""
         ...
@@ -38,7 +41,7 @@ def update(replicas: Updated, iteration: int, reduced_HP: torch.Tensor, seen: Co
     training, state, faults = replicas.job.training, replicas.state, replicas.faults
     _strike_scale(state, faults)
     grad_HP = reduced_HP / torch.tensor(state.scales).view(-1, 1) if state.scales else reduced_HP
-    norms = observing.norms(observing.wide(grad_HP))
+    norms = replicas.norms(grad_HP)
     lrs = faults.lrs(iteration)
     seen |= {"grad_norm": digits(norms, 9), "lr": digits(lrs, 7)}
     skipping = [row for row, norm in enumerate(norms) if state.scales and not math.isfinite(norm)]
