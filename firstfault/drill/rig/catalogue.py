@@ -119,6 +119,8 @@ def _check_where(job: Job, fault: Fault) -> None:
     known = [*places(job.model), *MESSAGES.get(job.layout.name, ())]
     if fault.place is not None and fault.place not in known:
         raise DrillError(f"fault.place must be one of {', '.join(known)}, got {fault.place!r}")
+    if fault.rank is not None and fault.rank >= job.layout.ranks:
+        raise DrillError(f"fault.rank must be below {job.layout.ranks}, got {fault.rank}")
     possible = ranks_at(job.layout, fault.site)
     if fault.rank is not None and fault.rank not in possible:
         ranks = ", ".join(map(str, possible))

@@ -17,12 +17,12 @@ from . import observing
 from .experts import ExpertModel
 from .layouts import MESSAGES
 from .losses import losses
-from .model import places
 from .model_parallel import ModelParallel, Passed
 from .part_looks import Said, put
 from .parts import Part, PartFaults
 from .reading import Shards
 from .rows import Tap
+from .spec import places
 
 Tensor = torch.Tensor
 LOAD = "expert_tokens"
@@ -39,7 +39,8 @@ class ExpertParallel(ModelParallel):
         self._experts = layout.size("ep")
         self._model = ExpertModel(self.job.model, layout.ranks, self._experts, self.job.seed)
         dense, sparse = (
-            PartFaults(self.faults, self.ranks, places(self.job.model), MESSAGES[layout.name], (at, 2)) for at in range(2)
+            PartFaults(self.faults, self.ranks, places(self.job.model), MESSAGES[layout.name], (at, 2))
+            for at in range(2)
         )
         parts = [
             Part(self.job, self._model.dense, dense, self.ranks, replicas=layout.ranks),
