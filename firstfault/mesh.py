@@ -24,6 +24,7 @@ class Layout:
     ``coordinates[rank]`` is one integer per axis of ``axes``. ``sharding`` is one of ``none``,
     ``zero1``, ``zero2``, ``zero3``, ``hsdp``; what it shards is not replicated along dp. ``devices[rank]``
     tells apart ranks whose bits may differ: the device model, and the software where it is given per rank.
+    ``local_iterations`` is how many iterations ranks train alone before their parameters are averaged.
     """
 
     axes: tuple[str, ...]
@@ -31,6 +32,7 @@ class Layout:
     sharding: str = "none"
     devices: Mapping[int, str] = field(default_factory=dict)
     hosts: Mapping[int, str] = field(default_factory=dict)
+    local_iterations: int = 1
 
     def group_key(self, rank: int, along: Iterable[str]) -> tuple[int, ...] | None:
         """What all ranks share that differ from ``rank`` only along the axes ``along``.
@@ -58,6 +60,7 @@ class Layout:
             "sharding": self.sharding,
             "devices": [[rank, text] for rank, text in self.devices.items()],
             "hosts": [[rank, text] for rank, text in self.hosts.items()],
+            "local_iterations": self.local_iterations,
         }
 
     @classmethod
@@ -69,6 +72,7 @@ class Layout:
             sharding=plain["sharding"],
             devices=dict(plain["devices"]),
             hosts=dict(plain["hosts"]),
+            local_iterations=plain.get("local_iterations", 1),
         )
 
 
@@ -98,12 +102,16 @@ def layout_from_event(event: Event) -> Layout | None:
     sharding = event.fields.get("sharding", "none")
     if sharding not in ("none", "zero1", "zero2", "zero3", "hsdp"):
         raise LayoutError(f"sharding must be none, zero1, zero2, zero3 or hsdp, got {_short(sharding)}")
+    alone = event.fields.get("local_iterations", 1)
+    if not isinstance(alone, int) or isinstance(alone, bool) or alone < 1:
+        raise LayoutError(f"local_iterations must be an integer >= 1, got {_short(alone)}")
     return Layout(
         axes=axes,
         coordinates=coordinates,
         sharding=str(sharding),
         devices=_device_kinds(event),
         hosts=_per_rank(event.fields.get("hosts")),
+        local_iterations=alone,
     )
 
 

@@ -14,7 +14,7 @@ from detectors.groups import (
     model_parallel_group,
 )
 from detectors.rank_table import UNKNOWN, RankTable
-from firstfault.mesh import Layout, layout_from_event
+from firstfault.mesh import Layout, LayoutError, layout_from_event
 from firstfault.telemetry import Event, EventKind, contract_of
 
 from .block_builders import data_parallel, mesh
@@ -137,3 +137,10 @@ def test_a_canary_is_compared_within_one_device_model_and_one_software_only() ->
     first, second, *others = classes("canary_checksum", layout)
     assert first == second and len({first, *others}) == 3
     assert len(set(classes("param_checksum", layout))) == 1
+
+
+@pytest.mark.parametrize("given", [0, -1, 2.5, True, "ten"])
+def test_a_run_cannot_train_alone_for_no_iterations(given: object) -> None:
+    fields = {"mesh": [["dp", 4]], "local_iterations": given}
+    with pytest.raises(LayoutError, match="local_iterations must be an integer >= 1"):
+        layout_from_event(Event(kind=EventKind.RUN_START, run="r", rank=0, iteration=0, fields=fields))

@@ -42,7 +42,7 @@ class LocalSgd(DataParallel):
         return state
 
     def run_start(self) -> dict[str, object]:
-        return super().run_start() | {"local_iterations": OUTER_EVERY}
+        return super().run_start() | {"local_iterations": OUTER_EVERY, "grad_reduction": "mean"}
 
     def is_canary_due(self, iteration: int) -> bool:
         """Only behind an outer step, where the parameters are equal."""

@@ -212,7 +212,7 @@ class ModelParallel(ABC):
             look.see(place, value_H)
         elif site is Site.ACT_GRAD:
             look.see_gradient(place, value_H)
-        elif site is Site.MESSAGE:
+        elif site is Site.MESSAGE and not place.endswith("gradient"):  # `nonfinite_grad` sees those
             for rank, bad in zip(self.parts[part].ranks, nonfinite(value_H), strict=True):
                 self._sent[rank] = self._sent.get(rank, 0) + bad
         return value_H
