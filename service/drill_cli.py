@@ -17,10 +17,23 @@ def drill(
     context: typer.Context,
     *,
     scenario: Annotated[
-        str, typer.Option("--scenario", metavar="NAME", help="What goes wrong; --list names them.")
-    ] = "drift_param",
+        str | None,
+        typer.Option("--scenario", metavar="NAME", help="A story with its truth; drift_param if not given."),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option("--kind", metavar="K", help="One fault instead of a scenario; --list names the kinds."),
+    ] = None,
+    site: Annotated[
+        str | None,
+        typer.Option("--site", metavar="S", help="Where it acts; the kind's first site if not given."),
+    ] = None,
+    layout: Annotated[
+        str | None,
+        typer.Option("--layout", metavar="L", help="How the ranks share the work; alone it trains healthy."),
+    ] = None,
     is_listing: Annotated[
-        bool, typer.Option("--list", help="Name the scenarios and what each injects, and end.")
+        bool, typer.Option("--list", help="Name the scenarios, kinds, sites and layouts, and end.")
     ] = False,
     is_all: Annotated[
         bool,
@@ -33,7 +46,9 @@ def drill(
     seed: Annotated[
         int | None, typer.Option("--seed", metavar="N", help="Moves the fault to another rank and iteration.")
     ] = None,
-    ranks: Annotated[int, typer.Option("--ranks", metavar="N", help="Data-parallel replicas.")] = 8,
+    ranks: Annotated[
+        int | None, typer.Option("--ranks", metavar="N", help="Data-parallel replicas; 8 if not given.")
+    ] = None,
     iterations: Annotated[
         int | None, typer.Option("--iterations", metavar="N", help="Length of the run.")
     ] = None,
@@ -41,6 +56,47 @@ def drill(
         str,
         typer.Option("--engine", metavar="E", help="virtual: one process; processes: one a rank, over gloo."),
     ] = "virtual",
+    rank: Annotated[
+        int | None, typer.Option("--rank", metavar="N", help="The faulty rank; drawn if not given.")
+    ] = None,
+    at: Annotated[
+        int | None,
+        typer.Option("--at", metavar="N", help="First iteration of the fault; drawn if not given."),
+    ] = None,
+    lasts: Annotated[
+        int | None, typer.Option("--lasts", metavar="N", help="Iterations that it lasts; 0 to the end.")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", metavar="Q", help="Share of the passes that it strikes.")
+    ] = None,
+    bit: Annotated[
+        int | None, typer.Option("--bit", metavar="N", help="Bit that flips or sticks, 0 is the lowest.")
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option("--dtype", metavar="T", help="Format of the bit: fp32, bf16, fp16.")
+    ] = None,
+    magnitude: Annotated[
+        float | None, typer.Option("--magnitude", metavar="X", help="Relative error, or factor.")
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", metavar="N", help="Values that it strikes in a pass.")
+    ] = None,
+    place: Annotated[
+        str | None, typer.Option("--place", metavar="P", help="Product that it strikes, as layer0.qkv.")
+    ] = None,
+    optimizer: Annotated[
+        str | None, typer.Option("--optimizer", metavar="O", help="With --kind or --layout: adamw or sgd.")
+    ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option("--precision", metavar="P", help="With --kind or --layout: fp32, bf16, fp16."),
+    ] = None,
+    twin: Annotated[
+        Path | None,
+        typer.Option(
+            "--twin", metavar="PATH", help="With --kind: the log of the same run without the fault."
+        ),
+    ] = None,
 ) -> None:
     """Train a small real model on several ranks, break it on purpose, and write its log.
 
@@ -53,19 +109,54 @@ def drill(
 
       firstfault replay nan_input.jsonl.gz
 
+      firstfault drill --kind bit_flip --site reduce_out --rank 3 --bit 25 --twin twin.jsonl
+
       firstfault drill --list
     """
     if context.invoked_subcommand is not None:
         return
     with outer_edge():
-        from .drill_command import list_scenarios, write_all, write_drill
+        from firstfault.drill.rig.drilling import RigDrill
 
+        from .drill_command import list_scenarios, write_all, write_drill
+        from .rig_command import is_of_rig, list_kinds, write_rig_drill
+
+        asked = RigDrill(
+            kind=kind,
+            site=site,
+            layout=layout,
+            ranks=ranks,
+            iterations=iterations,
+            seed=seed,
+            rank=rank,
+            at=at,
+            lasts=lasts,
+            rate=rate,
+            bit=bit,
+            dtype=dtype,
+            magnitude=magnitude,
+            count=count,
+            place=place,
+            optimizer=optimizer,
+            precision=precision,
+            engine=engine,
+        )
         if is_listing:
             list_scenarios()
+            list_kinds()
         elif is_all:
             write_all(out or Path())
+        elif is_of_rig(asked, scenario):
+            write_rig_drill(asked, out, twin)
         else:
-            write_drill(scenario, seed=seed, ranks=ranks, iterations=iterations, out=out, engine=engine)
+            write_drill(
+                scenario or "drift_param",
+                seed=seed,
+                ranks=ranks or 8,
+                iterations=iterations,
+                out=out,
+                engine=engine,
+            )
 
 
 @app.command()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import fields
 from pathlib import Path
 
+from firstfault.drill.rig import DrillError
 from firstfault.drill.rig.catalogue import CATALOGUE
 from firstfault.drill.rig.drilling import RigDrill, write_drill
 
@@ -15,11 +17,29 @@ from .ink import pad, wrap
 
 def list_kinds() -> None:
     """Print each kind of fault, what it is, and the sites at which it can act."""
+    sys.stdout.write("\nkinds of fault (--kind), and the sites at which each can act (--site):\n")
     width = max(len(kind) for kind in CATALOGUE) + 2
     for kind, entry in CATALOGUE.items():
         sites = ", ".join(entry.sites)
         lines = wrap(f"{entry.summary} ({sites})", first=pad(kind, width), rest=" " * width)
         sys.stdout.write("\n".join(lines) + "\n")
+
+
+def is_of_rig(asked: RigDrill, scenario: str | None) -> bool:
+    """Whether the rig is asked for, and not a scenario.
+
+    Raises:
+        DrillError: both are asked for, or what describes a fault is given without its kind.
+    """
+    of_both = {"ranks", "iterations", "seed", "engine"}
+    given = [
+        one.name for one in fields(asked) if one.name not in of_both and getattr(asked, one.name) is not None
+    ]
+    if given and scenario is not None:
+        raise DrillError(f"--scenario has its fault and its layout, got --{given[0]} too")
+    if given and asked.kind is None and asked.layout is None:
+        raise DrillError(f"--{given[0]} is of one fault or of a layout: give --kind or --layout too")
+    return bool(given)
 
 
 def write_rig_drill(drill: RigDrill, out: Path | None, twin: Path | None) -> None:

@@ -63,13 +63,55 @@ def test_version_names_the_release(firstfault: Run) -> None:
 def test_drill_lists_its_scenarios(firstfault: Run) -> None:
     status, out, _ = firstfault("drill", "--list")
     assert status == 0
-    assert {line.split()[0] for line in out.splitlines()} >= {"healthy", "drift_param"}
+    assert {line.partition(" ")[0] for line in out.splitlines()} >= {"healthy", "drift_param"}
 
 
 def test_an_unknown_scenario_exits_2_and_names_those_there_are(firstfault: Run) -> None:
     status, _, err = firstfault("drill", "--scenario", "meteor")
     assert status == 2
     assert "drift_param" in err
+
+
+def test_drill_lists_the_kinds_of_fault_with_their_sites(firstfault: Run) -> None:
+    status, out, _ = firstfault("drill", "--list")
+    assert status == 0
+    # a summary may go over several lines
+    assert "(reduce_in)" in out[out.index("\nstale ") :].partition("\ndropped ")[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--bit", 3], "--bit is of one fault or of a layout: give --kind or --layout too"),
+        (
+            ["--scenario", "healthy", "--kind", "stale"],
+            "--scenario has its fault and its layout, got --kind too",
+        ),
+        (["--kind", "gremlin"], "kind must be one of bit_flip"),
+        (["--layout", "ring"], "layout must be one of dp"),
+        (
+            ["--kind", "stale", "--optimizer", "magic"],
+            "training.optimizer must be one of sgd, adamw, got 'magic'",
+        ),
+    ],
+)
+def test_a_fault_that_cannot_be_drilled_exits_2_and_says_why(
+    firstfault: Run, options: list[object], words: str
+) -> None:
+    status, out, err = firstfault("drill", *options)
+    assert (status, out) == (2, "")
+    assert words in err
+
+
+@pytest.mark.torch
+def test_drill_writes_one_fault_and_the_run_without_it(firstfault: Run, tmp_path: Path) -> None:
+    out, twin = tmp_path / "stale.jsonl", tmp_path / "twin.jsonl"
+    options = ["--kind", "stale", "--ranks", 2, "--iterations", 5, "--at", 3, "--out", out, "--twin", twin]
+    status, printed, err = firstfault("drill", *options)
+    assert (status, printed.split()) == (0, [str(out)])
+    assert "judge it with: firstfault replay" in err
+    lines, clean = out.read_text().splitlines(), twin.read_text().splitlines()
+    assert [one == other for one, other in zip(lines, clean, strict=True)].index(False) == 1 + 2 * 3
 
 
 @pytest.mark.parametrize(

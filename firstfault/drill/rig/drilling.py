@@ -21,6 +21,8 @@ from .spec import Fault, Job, Kind, Layout, LayoutName, Site, data_parallel
 from .training import Restart, RigTraining
 
 ENGINES = ("virtual", "processes")
+_ITERATIONS = 600
+"""Long enough that a slow fault shows behind one that strikes in the middle."""
 _SGD_LR = 0.2
 """Learning rate of SGD: fifty times that of AdamW trains the same model."""
 _LAYOUTS = {LayoutName.DP: data_parallel()}
@@ -36,10 +38,10 @@ class RigDrill:
     kind: str | None = None
     """None trains without a fault."""
     site: str | None = None
-    layout: str = "dp"
+    layout: str | None = None
     ranks: int | None = None
-    iterations: int = 600
-    seed: int = 0
+    iterations: int | None = None
+    seed: int | None = None
     rank: int | None = None
     at: int | None = None
     """First iteration in which the fault acts."""
@@ -51,8 +53,8 @@ class RigDrill:
     magnitude: float | None = None
     count: int | None = None
     place: str | None = None
-    optimizer: str = "adamw"
-    precision: str = "fp32"
+    optimizer: str | None = None
+    precision: str | None = None
     engine: str = "virtual"
 
 
@@ -71,10 +73,10 @@ def planned(drill: RigDrill) -> tuple[Job, Fault | None]:
     layout = _layout(drill)
     fault = None if drill.kind is None else _fault(drill, layout)
     job = Job(
-        seed=drill.seed,
+        seed=drill.seed or 0,
         run=drill.kind or "healthy",
         layout=layout,
-        iterations=drill.iterations,
+        iterations=_iterations(drill),
         training=_training(drill, fault),
     )
     check(job, fault)
@@ -143,10 +145,11 @@ def _fault(drill: RigDrill, layout: Layout) -> Fault:
     if entry is None:
         raise DrillError(f"kind must be one of {', '.join(CATALOGUE)}, got {drill.kind!r}")
     site = entry.sites[0] if drill.site is None else _named(Site, "site", drill.site)
-    rng = random.Random(f"{kind}/{drill.seed}")
-    at = rng.randrange(max(1, drill.iterations // 4), max(2, 3 * drill.iterations // 4))
+    rng = random.Random(f"{kind}/{drill.seed or 0}")
+    iterations = _iterations(drill)
+    at = rng.randrange(max(1, iterations // 4), max(2, 3 * iterations // 4))
     rank = rng.randrange(layout.ranks)
-    fault = usual(kind, at, rank=rank, site=site, seed=drill.seed)
+    fault = usual(kind, at, rank=rank, site=site, seed=drill.seed or 0)
     given: dict[str, Any] = {
         "iteration": drill.at,
         "rank": drill.rank,
@@ -166,8 +169,8 @@ def _training(drill: RigDrill, fault: Fault | None) -> RigTraining:
     """The usual training, with what the site of the fault needs."""
     site = None if fault is None else fault.site
     training = RigTraining(
-        optimizer=drill.optimizer,
-        precision="fp16" if site is Site.LOSS_SCALE else drill.precision,
+        optimizer=drill.optimizer or "adamw",
+        precision="fp16" if site is Site.LOSS_SCALE else drill.precision or "fp32",
     )
     if drill.optimizer == "sgd":
         training = replace(training, peak_lr=_SGD_LR, weight_decay=0.0)
@@ -176,8 +179,12 @@ def _training(drill: RigDrill, fault: Fault | None) -> RigTraining:
     return training
 
 
+def _iterations(drill: RigDrill) -> int:
+    return _ITERATIONS if drill.iterations is None else drill.iterations
+
+
 def _layout(drill: RigDrill) -> Layout:
-    name = _named(LayoutName, "layout", drill.layout)
+    name = _named(LayoutName, "layout", drill.layout or LayoutName.DP)
     layout = _LAYOUTS.get(name)
     if layout is None:
         raise DrillError(f"layout must be one of {', '.join(_LAYOUTS)}, got {drill.layout!r}")
