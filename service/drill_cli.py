@@ -168,12 +168,12 @@ def study(
     seeds: Annotated[
         int | None, typer.Option("--seeds", metavar="N", min=1, max=10_000, help="Jobs of each recipe.")
     ] = None,
-    bits: Annotated[
+    bit_step: Annotated[
         int | None,
-        typer.Option("--bits", metavar="N", min=1, max=32, help="Bits of each value that flip, drawn."),
+        typer.Option("--bit-step", metavar="N", min=1, max=32, help="Flip every N-th bit; 1 flips each."),
     ] = None,
     is_quick: Annotated[
-        bool, typer.Option("--quick", help="One seed, four bits, shorter runs: minutes, wide intervals.")
+        bool, typer.Option("--quick", help="One seed, every eighth bit, shorter runs: minutes.")
     ] = False,
 ) -> None:
     """What single faults do to training: outcome shares beside those of the literature.
@@ -186,9 +186,9 @@ def study(
 
       firstfault drill study --quick
 
-      firstfault drill study --seeds 20 --bits 32 --out results
+      firstfault drill study --seeds 20 --bit-step 1 --out results
     """
     with outer_edge():
         from .study_command import run_study_command
 
-        run_study_command(out, seeds=seeds, bits=bits, is_quick=is_quick)
+        run_study_command(out, seeds=seeds, bit_step=bit_step, is_quick=is_quick)

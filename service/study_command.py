@@ -13,7 +13,7 @@ from firstfault.drill.rig.study import QUICK, StudyPlan
 RESULTS, TABLE, PICTURE = "study.jsonl", "study.md", "study.svg"
 
 
-def run_study_command(out: Path, *, seeds: int | None, bits: int | None, is_quick: bool) -> None:
+def run_study_command(out: Path, *, seeds: int | None, bit_step: int | None, is_quick: bool) -> None:
     """Run what is missing of the study into ``out`` and print its table.
 
     Raises:
@@ -27,7 +27,7 @@ def run_study_command(out: Path, *, seeds: int | None, bits: int | None, is_quic
     from firstfault.drill.rig.study_run import run_study
 
     plan = QUICK if is_quick else StudyPlan()
-    plan = replace(plan, seeds=seeds or plan.seeds, bits=bits or plan.bits)
+    plan = replace(plan, seeds=seeds or plan.seeds, bit_step=bit_step or plan.bit_step)
     out.mkdir(parents=True, exist_ok=True)
     progress = _show_progress if sys.stderr.isatty() else None
     results = run_study(plan, out / RESULTS, progress)

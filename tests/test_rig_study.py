@@ -16,7 +16,7 @@ from firstfault.drill.rig.study_picture import picture
 from firstfault.drill.rig.study_report import report, share, trained_better
 from firstfault.drill.rig.study_results import Result, append, mend, read, result_of
 
-SMALL = replace(QUICK, iterations=21, strikes=(14,), bits=1, ranks=2)
+SMALL = replace(QUICK, iterations=21, strikes=(14,), bit_step=32, ranks=2)
 
 
 def results(outcomes: str = "no_effect") -> list[Result]:
@@ -120,7 +120,9 @@ def test_copies_side_by_side_have_the_bits_of_jobs_run_alone() -> None:
     sites = (Site.FORWARD, Site.ACT_GRAD, Site.REDUCE_ALL, Site.SECOND_MOMENT)
     chosen: list[Case] = [
         next(
-            case for case in cases(replace(plan, bits=32)) if case.fault.site is site and case.fault.bit == 29
+            case
+            for case in cases(replace(plan, bit_step=1))
+            if case.fault.site is site and case.fault.bit == 29
         )
         for site in sites
     ]
