@@ -10,13 +10,15 @@ from pathlib import Path
 from firstfault.drill.rig import DrillError
 from firstfault.drill.rig.catalogue import CATALOGUE
 from firstfault.drill.rig.drilling import RigDrill, write_drill
+from firstfault.drill.rig.layouts import LAYOUTS
 
 from .drill_command import show_progress
 from .ink import pad, wrap
 
 
 def list_kinds() -> None:
-    """Print each kind of fault, what it is, and the sites at which it can act."""
+    """Print the layouts, and each kind of fault, what it is, and the sites at which it can act."""
+    sys.stdout.write(f"\nlayouts (--layout): {', '.join(LAYOUTS)}\n")
     sys.stdout.write("\nkinds of fault (--kind), and the sites at which each can act (--site):\n")
     width = max(len(kind) for kind in CATALOGUE) + 2
     for kind, entry in CATALOGUE.items():

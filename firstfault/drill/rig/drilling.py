@@ -17,7 +17,8 @@ from ...telemetry import Event, Record
 from ...wire import encode_event, encode_record
 from ..plans import DrillError
 from .catalogue import CATALOGUE, check, usual
-from .spec import Fault, Job, Kind, Layout, LayoutName, Site, data_parallel
+from .layouts import LAYOUTS, next_at, ranks_at
+from .spec import Fault, Job, Kind, Layout, LayoutName, Site
 from .training import Restart, RigTraining
 
 ENGINES = ("virtual", "processes")
@@ -25,7 +26,6 @@ _ITERATIONS = 600
 """Long enough that a slow fault shows behind one that strikes in the middle."""
 _SGD_LR = 0.2
 """Learning rate of SGD: fifty times that of AdamW trains the same model."""
-_LAYOUTS = {LayoutName.DP: data_parallel()}
 Name = TypeVar("Name", bound=StrEnum)
 Progress = Callable[[int, int], None]
 """Told (iterations done, iterations in all)."""
@@ -147,8 +147,9 @@ def _fault(drill: RigDrill, layout: Layout) -> Fault:
     site = entry.sites[0] if drill.site is None else _named(Site, "site", drill.site)
     rng = random.Random(f"{kind}/{drill.seed or 0}")
     iterations = _iterations(drill)
-    at = rng.randrange(max(1, iterations // 4), max(2, 3 * iterations // 4))
-    rank = rng.randrange(layout.ranks)
+    drawn = rng.randrange(max(1, iterations // 4), max(2, 3 * iterations // 4))
+    at = min(next_at(layout, site, drawn), iterations - 1)
+    rank = rng.choice(ranks_at(layout, site))
     fault = usual(kind, at, rank=rank, site=site, seed=drill.seed or 0)
     given: dict[str, Any] = {
         "iteration": drill.at,
@@ -184,15 +185,19 @@ def _iterations(drill: RigDrill) -> int:
 
 
 def _layout(drill: RigDrill) -> Layout:
-    name = _named(LayoutName, "layout", drill.layout or LayoutName.DP)
-    layout = _LAYOUTS.get(name)
-    if layout is None:
-        raise DrillError(f"layout must be one of {', '.join(_LAYOUTS)}, got {drill.layout!r}")
+    name = _named(LayoutName, "layout", drill.layout or _usual_layout(drill))
+    layout = LAYOUTS[name]
     if drill.ranks is None or drill.ranks == layout.ranks:
         return layout
     if len(layout.mesh) > 1:
         raise DrillError(f"ranks of layout {name} must be {layout.ranks}, got {drill.ranks}")
     return replace(layout, ranks=drill.ranks, mesh=((layout.mesh[0][0], drill.ranks),))
+
+
+def _usual_layout(drill: RigDrill) -> LayoutName:
+    """Plain data parallel, or the first layout that the kind needs."""
+    entry = CATALOGUE.get(_named(Kind, "kind", drill.kind)) if drill.kind else None
+    return LayoutName.DP if entry is None or LayoutName.DP in entry.layouts else entry.layouts[0]
 
 
 def _named(names: type[Name], what: str, value: str | None) -> Name:
