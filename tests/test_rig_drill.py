@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from firstfault.drill.rig import DrillError, Kind, LayoutName, Site
+from firstfault.drill.rig import DrillError, Kind, LayoutName, ModelSize, Site
 from firstfault.drill.rig.catalogue import CATALOGUE
 from firstfault.drill.rig.drilling import RigDrill, log_path, planned, write_drill
 
@@ -57,6 +58,13 @@ def test_what_is_given_wins_over_what_is_usual_and_what_the_site_needs_is_there(
 def test_what_cannot_be_is_refused_with_the_rule(asked: RigDrill, words: str) -> None:
     with pytest.raises(DrillError, match=words):
         planned(asked)
+
+
+def test_a_pipeline_has_a_block_for_each_stage() -> None:
+    job, _ = planned(RigDrill(layout="pp4_tp2_dp2"))
+    assert job.model.layers == 4
+    with pytest.raises(DrillError, match=r"model\.layers must be at least the 4 stages, got 2"):
+        replace(job, model=ModelSize())
 
 
 def test_a_log_is_a_file_of_ours_or_goes_into_a_folder(tmp_path: Path) -> None:

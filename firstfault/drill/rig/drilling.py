@@ -18,7 +18,7 @@ from ...wire import encode_event, encode_record
 from ..plans import DrillError
 from .catalogue import CATALOGUE, check, usual
 from .layouts import LAYOUTS, next_at, ranks_at
-from .spec import Fault, Job, Kind, Layout, LayoutName, Site
+from .spec import Fault, Job, Kind, Layout, LayoutName, ModelSize, Site
 from .training import Restart, RigTraining
 
 ENGINES = ("virtual", "processes")
@@ -77,6 +77,7 @@ def planned(drill: RigDrill) -> tuple[Job, Fault | None]:
         run=drill.kind or "healthy",
         layout=layout,
         iterations=_iterations(drill),
+        model=ModelSize(layers=max(2, layout.size("pp"))),
         training=_training(drill, fault),
     )
     check(job, fault)

@@ -223,6 +223,11 @@ class Job:
         sizes = [one.ranks for one in self.training.restarts if one.ranks is not None]
         is_fitting = self.layout.name is LayoutName.DP or not sizes
         _require(is_fitting, "training.restarts may change the world size in layout dp alone", sizes)
+        stages, parts = self.layout.size("pp"), self.layout.size("tp")
+        is_enough = self.model.layers >= stages
+        _require(is_enough, f"model.layers must be at least the {stages} stages", self.model.layers)
+        is_whole = self.model.heads % parts == 0
+        _require(is_whole, f"model.heads must be a multiple of the {parts} ranks of tp", self.model.heads)
 
 
 def _require(is_met: bool, rule: str, value: object) -> None:
