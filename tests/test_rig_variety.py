@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from firstfault.drill.rig.variety import Variety, healthy_job, variety_of
+from firstfault.drill.rig.catalogue import check
+from firstfault.drill.rig.spec import LayoutName
+from firstfault.drill.rig.variety import Variety, faulty_job, healthy_job, variety_of
 
 
 def test_a_hundred_seeds_hold_every_variety_and_jobs_that_differ() -> None:
@@ -39,6 +41,35 @@ def test_a_variety_asked_for_is_in_the_job(variety: Variety) -> None:
         Variety.LONG_WARMUP: training.warmup_iterations >= 0.2 * job.iterations,
         Variety.STEP_SCHEDULE: training.schedule == "step",
         Variety.UNCLIPPED: training.clip_norm is None,
+        Variety.PIPELINE: job.layout.size("pp") == 4,
+        Variety.EXPERTS: job.layout.size("ep") == 4,
+        Variety.ZERO1: job.layout.sharding == "zero1",
+        Variety.FULL_SHARD: job.layout.sharding == "zero3",
+        Variety.LOCAL_SGD: job.layout.name is LayoutName.LOCAL_SGD,
     }
     assert shown[variety]
     assert job.run == f"{variety}-3"
+
+
+def test_a_fault_drawn_for_a_seed_fits_its_job() -> None:
+    drawn = [faulty_job(seed) for seed in range(150)]
+    for job, fault in drawn:
+        check(job, fault)
+    assert len({fault.kind for _, fault in drawn}) > 20
+
+
+def test_jobs_whose_ranks_hold_parts_ask_for_nothing_that_only_whole_replicas_do() -> None:
+    jobs = [healthy_job(seed) for seed in range(480)]
+    of_parts = [job for job in jobs if job.layout.name in (LayoutName.PP4_TP2_DP2, LayoutName.EXPERT)]
+    assert len(of_parts) > 40
+    for job in of_parts:
+        assert job.training.precision == "fp32"
+        assert job.training.evaluation_every == 0
+        assert not any(one.is_spiking for one in job.training.restarts)
+
+
+def test_no_restart_of_another_layout_changes_its_world() -> None:
+    jobs = [healthy_job(seed) for seed in range(240)]
+    resized = [job for job in jobs if any(one.ranks is not None for one in job.training.restarts)]
+    assert resized
+    assert {job.layout.name for job in resized} == {LayoutName.DP}

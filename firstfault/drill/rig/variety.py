@@ -11,7 +11,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
 
-from .spec import Job, ModelSize, data_parallel
+from .catalogue import draw
+from .layouts import LAYOUTS
+from .spec import Fault, Job, LayoutName, ModelSize, data_parallel
 from .training import Restart, RigTraining, Watch
 
 
@@ -47,6 +49,14 @@ class Variety(StrEnum):
     LONG_WARMUP = "long_warmup"
     STEP_SCHEDULE = "step_schedule"
     UNCLIPPED = "unclipped"
+    PIPELINE = "pipeline"
+    """Four stages of two tensor-parallel ranks each, twice; only the last stages report a loss."""
+    EXPERTS = "experts"
+    """Ranks hold unlike experts, which get unlike shares of the tokens."""
+    ZERO1 = "zero1"
+    FULL_SHARD = "full_shard"
+    LOCAL_SGD = "local_sgd"
+    """Replicas that differ from one outer step to the next, as they are meant to."""
 
 
 _WIDTHS, _LENGTHS = (8, 16, 16, 16, 24, 32), (16, 16, 32)
@@ -54,6 +64,20 @@ _SGD_FACTOR = 50.0
 """SGD wants about fifty times the learning rate of AdamW on models this small."""
 _SECOND_SHARE = 0.3
 """Share of jobs in which two varieties meet, as they do in real ones."""
+
+_OF_RANKS = {
+    Variety.ELASTIC,
+    Variety.FEW_RANKS,
+    Variety.PIPELINE,
+    Variety.EXPERTS,
+    Variety.ZERO1,
+    Variety.FULL_SHARD,
+    Variety.LOCAL_SGD,
+}
+"""Varieties that say which ranks there are: no two of them meet."""
+_OF_PARTS = {Variety.PIPELINE, Variety.EXPERTS}
+_OF_WHOLE_REPLICAS = {Variety.FP16, Variety.BF16, Variety.EVALUATION, Variety.RESUME_SPIKE}
+"""What jobs cannot do whose ranks hold parts of the model."""
 
 Change = Callable[[Job, random.Random], Job]
 
@@ -69,15 +93,36 @@ def healthy_job(seed: int, variety: Variety | None = None, iterations: int | Non
     chosen = variety_of(seed) if variety is None else variety
     drawn = [chosen]
     if rng.random() < _SECOND_SHARE:
-        drawn.append(rng.choice(list(Variety)))
+        drawn.insert(0, rng.choice(list(Variety)))
+    # the one that was asked for comes last: a layout takes back what it cannot do
     for one in dict.fromkeys(drawn):
-        job = _CHANGES[one](job, rng)
+        if one is chosen or not _clash(one, chosen):
+            job = _CHANGES[one](job, rng)
     return replace(job, run=f"{chosen.value}-{seed}")
+
+
+def faulty_job(seed: int) -> tuple[Job, Fault]:
+    """The healthy job of a seed and a fault that fits it, drawn from the catalogue by its weights: single
+    flips of memory at rest are rare.
+
+    >>> job, fault = faulty_job(7)
+    >>> fault.iteration < job.iterations
+    True
+    """
+    job = healthy_job(seed)
+    return job, draw(job, random.Random(f"fault/{seed}"))
 
 
 def variety_of(seed: int) -> Variety:
     """Seeds go round the varieties, so that a hundred seeds hold each one five times."""
     return list(Variety)[seed % len(Variety)]
+
+
+def _clash(one: Variety, other: Variety) -> bool:
+    """Whether no job can have both."""
+    if {one, other} <= _OF_RANKS:
+        return True
+    return bool({one, other} & _OF_PARTS) and bool({one, other} & _OF_WHOLE_REPLICAS)
 
 
 def _base(seed: int, rng: random.Random, iterations: int | None) -> Job:
@@ -157,6 +202,24 @@ def _sparse(job: Job, rng: random.Random) -> Job:
     return replace(job, watch=watch)
 
 
+def _laid_out(name: LayoutName) -> Change:
+    """A change of the layout; what only plain data parallel jobs do is taken back."""
+
+    def change(job: Job, _: random.Random) -> Job:
+        is_in_parts = name in (LayoutName.PP4_TP2_DP2, LayoutName.EXPERT)
+        restarts = [replace(one, ranks=None) for one in job.training.restarts]
+        training, model = job.training, job.model
+        if is_in_parts:
+            restarts = [replace(one, is_spiking=False) for one in restarts]
+            training = replace(training, precision="fp32", evaluation_every=0)
+        if name is LayoutName.PP4_TP2_DP2:
+            model = replace(model, layers=4)  # one a stage
+        training = replace(training, restarts=tuple(restarts))
+        return replace(job, layout=LAYOUTS[name], model=model, training=training)
+
+    return change
+
+
 def _keep(job: Job, _: random.Random) -> Job:
     return job
 
@@ -187,4 +250,9 @@ _CHANGES: dict[Variety, Change] = {
     Variety.LONG_WARMUP: _trained(warmup_iterations=_within(0.2, 0.4)),
     Variety.STEP_SCHEDULE: _trained(schedule=lambda _, __: "step"),
     Variety.UNCLIPPED: _trained(clip_norm=lambda _, __: None),
+    Variety.PIPELINE: _laid_out(LayoutName.PP4_TP2_DP2),
+    Variety.EXPERTS: _laid_out(LayoutName.EXPERT),
+    Variety.ZERO1: _laid_out(LayoutName.ZERO1),
+    Variety.FULL_SHARD: _laid_out(LayoutName.FULL_SHARD),
+    Variety.LOCAL_SGD: _laid_out(LayoutName.LOCAL_SGD),
 }
