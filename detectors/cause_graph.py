@@ -156,6 +156,17 @@ _BACKWARD = (
     Edge(_S.ACTIVATION_GRAD, _S.REDUCE_IN),
     Edge(_S.HANDOVER, _S.REDUCE_IN, where=Where.FIRST),  # of the embedding
 )
+_ROUTED = tuple(
+    Edge(source, target, via, Pass.MAY)
+    for source, target, via in (
+        (_S.SEND, _S.COMPUTE, _V.EXCHANGE),  # an expert computes on what was sent to it, and answers
+        (_S.ACTIVATION, _S.SEND, _V.OWN),
+        (_S.ACTIVATION, _S.REDUCE_IN, _V.OWN),
+        (_S.COMPUTE, _S.REDUCE_IN, _V.OWN),
+        (_S.BACKPROP, _S.REDUCE_IN, _V.EXCHANGE),
+    )
+)
+"""What ranks do for each other's tokens, which need not show in their own."""
 EITHER: tuple[tuple[Stage, tuple[Stage, ...]], ...] = ((_S.GATHER, (_S.COMPUTE, _S.LOGITS)),)
 """What a bad source makes bad in at least one place: where all of them are clean, it was clean."""
 
@@ -173,6 +184,7 @@ def edges_of(plan: Plan) -> tuple[Edge, ...]:
         *_update(plan, prior, is_applied=True),
         *_gather(plan),
         *(_routed(edge) if plan.routes else edge for edge in (*_FORWARD, *_BACKWARD)),
+        *(_ROUTED if plan.routes else ()),
         *_update(plan, now, is_applied=not plan.skips),
     )
 

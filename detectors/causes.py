@@ -11,7 +11,14 @@ from collections.abc import Callable
 from firstfault.telemetry import EventKind, Phase
 
 from .case import Case
-from .device_causes import is_contribution, is_odd_since_start, is_rate_of_its_own, is_shared, of_device
+from .device_causes import (
+    is_contribution,
+    is_odd_since_start,
+    is_of_an_owner,
+    is_rate_of_its_own,
+    is_shared,
+    of_device,
+)
 from .device_record import failed_again
 from .evaluation_causes import EVALUATION_RULES
 from .evidence import LABEL_OF, Pattern
@@ -20,6 +27,7 @@ from .incident import Cause, CauseKind
 from .linear_evidence import FAULT
 from .precedence import Family
 from .stall_causes import STALL_RULES
+from .vote_suspects import BEFORE_REDUCTION, WIDENED
 
 LIKELY = 0.4
 """With a cause of this confidence the incident is not called undetermined beside it."""
@@ -50,7 +58,7 @@ def _stage(case: Case) -> str:
     if case.family not in (Family.NONFINITE, Family.DIFFERENCE):
         return "unknown"
     phase = case.origin.phase
-    if phase <= Phase.REDUCE_IN:
+    if phase <= Phase.REDUCE_IN or case.draft.root.detail.get(WIDENED) == BEFORE_REDUCTION:
         return "before_reduce"
     if phase > Phase.REDUCE_OUT:
         return "after_reduce"
@@ -68,7 +76,7 @@ def _collective(case: Case) -> Judged:
         return (0.4, [f"{case.origin.metric} must be equal behind the reduction and is not"])
     is_reduced = case.origin.is_reduce_in_clean and case.origin.phase is Phase.REDUCE_OUT
     if case.family is Family.NONFINITE and not case.names_ranks and is_reduced:
-        return (0.4, ["every rank was finite before the reduction and none behind it"])
+        return (0.55, ["every rank was finite before the reduction and none behind it"])
     return _NOTHING
 
 
@@ -106,7 +114,9 @@ def _data(case: Case) -> Judged:
     if case.is_bad("nonfinite_input"):
         return (0.85, ["the input itself was non-finite"])
     if case.origin.metric.startswith("data_checksum"):
-        return (0.6, ["the ranks did not read the data they should"])
+        # a shard that is read twice is a matter of the data's order, ranks that part of the sampler's state
+        shared = "distinct" in str(case.draft.root.detail.get("relation", ""))
+        return (0.6 if shared else 0.5, ["the ranks did not read the data they should"])
     if again := failed_again(case.first, LABEL_OF[case.draft.root.pattern], case.before):
         return (0.6, [again])
     if at := _change(case, EventKind.DATA_CHANGE, EventKind.BATCH_SIZE):
@@ -162,11 +172,16 @@ def _software(case: Case) -> Judged:
     if is_rate_of_its_own(case):
         return (0.6, ["its learning rate differs from that of its peers"])
     if case.origin.metric.startswith("data_checksum"):
-        return (0.5, ["the sampler or its seed gives ranks the wrong data"])
+        shared = "distinct" in str(case.draft.root.detail.get("relation", ""))
+        return (0.5 if shared else 0.6, ["the sampler or its seed gives ranks the wrong data"])
     if is_odd_since_start(case):
         return (0.5, ["it differed at the first check already: initialisation or broadcast may be at fault"])
     if case.family is Family.NONFINITE and not case.names_ranks and case.origin.is_reduce_in_clean:
-        return (0.5, ["all ranks at once, and each was seen finite before the reduction"])
+        is_after = case.origin.phase > Phase.REDUCE_OUT and not is_of_an_owner(case)
+        return (
+            0.5 if is_after else 0.4,
+            ["all ranks at once, and each was seen finite before the reduction"],
+        )
     if case.family in (Family.NONFINITE, Family.DIFFERENCE) and case.names_ranks and is_shared(case):
         return (0.4, ["several ranks at once: what they share, software or a link, is likelier"])
     if is_contribution(case):

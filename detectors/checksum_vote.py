@@ -11,18 +11,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from firstfault.mesh import Layout
 from firstfault.telemetry import EventKind, Kind, MetricContract, Phase, Relation
 from ingest.blocks import ChecksumBlock, Ints, IterationBlock
 
 from .base import State
-from .difference import WIDENED
 from .equality_watch import EqualityWatch, News
 from .evidence import Certainty, Check, CheckState, Direction, Evidence, Finding, Json, Pattern, Sight
-from .groups import equality_classes, fingerprint, layout_classes, model_parallel_group, needs_device
+from .groups import equality_classes, fingerprint, layout_classes, needs_device
 from .learned_groups import LearnedGroups, rows_of
 from .shard_repeats import ShardRepeats
-from .vote import Split
+from .vote_suspects import BEFORE_REDUCTION, MODEL_GROUP, WIDENED, suspects
 from .vote_view import Checks, bits_of
 
 _PATTERNS = {
@@ -157,7 +155,7 @@ class ChecksumVote:
         news: News,
     ) -> Evidence:
         split = news.split
-        ranks, is_tie = _suspects(block.layout, contract, split)
+        ranks, is_tie = suspects(block.layout, contract, split)
         detail: dict[str, Json] = {
             "majority": split.majority,
             "minority": split.minority,
@@ -167,8 +165,8 @@ class ChecksumVote:
         }
         if split.last_clean is None:
             detail["note"] = _never_agreed(block.attempt)
-        if is_tie and not split.is_tie:
-            detail[WIDENED] = "all ranks of the model-parallel group of the odd ones"
+        if len(ranks) > len(split.ranks):
+            detail[WIDENED] = MODEL_GROUP if needs_device(contract) else BEFORE_REDUCTION
         if news.is_withdrawn:
             detail["note"] = f"all are equal every {watch.outer.period} iterations: outer steps, no fault"
         if split.returned_at is not None:
@@ -281,14 +279,6 @@ def _asked(contract: MetricContract, block: IterationBlock) -> Ints:
     if block.layout is not None and needs_device(contract):
         return layout_classes(contract, block.ranks_R, block.layout)
     return np.zeros(len(block.ranks_R), np.int64)
-
-
-def _suspects(layout: Layout | None, contract: MetricContract, split: Split) -> tuple[tuple[int, ...], bool]:
-    """Who may be at fault: a canary runs through all ranks that hold the model together."""
-    if layout is None or not needs_device(contract):
-        return tuple(split.ranks), split.is_tie
-    ranks = {member for rank in split.ranks for member in model_parallel_group(layout, rank)}
-    return tuple(sorted(ranks)), split.is_tie or len(ranks) > len(split.ranks)
 
 
 def _never_agreed(attempt: int) -> str:

@@ -35,6 +35,11 @@ def of_device(case: Case) -> Judged:
         # Everybody at once: a device can only be named by its own record near the onset.
         if ATTEMPT in case.draft.root.detail:
             return (0.45, ["repeated on the same data the job got another result: one of them was wrong"])
+        if is_of_an_owner(case):
+            return (
+                0.5,
+                ["one owner's shard of the update would reach every rank by the gather", *record.near],
+            )
         return (0.4, list(record.near)) if record.near else _NOTHING
     if case.family is Family.STALL:
         return _with_record(*of_hardware(case), record, has_repeat_mismatch=False)
@@ -54,8 +59,10 @@ def of_device(case: Case) -> Judged:
     if case.first.tie:
         confidence -= 0.15
     if case.family is Family.NONFINITE:
-        confidence -= 0.1
-        because.append("a bad sample, 0/0 or a stray write would look the same")
+        is_input_clean = case.is_clean("nonfinite_input")
+        confidence -= 0.05 if is_input_clean else 0.1
+        sample = "" if is_input_clean else "a bad sample, "
+        because.append(f"{sample}0/0 or a stray write would look the same")
     if case.draft.root.pattern is Pattern.PEER_DRIFT:
         confidence -= 0.15
         because.append("its values are noise, of which only the mean has moved: data of its own might do so")
@@ -69,13 +76,20 @@ def of_device(case: Case) -> Judged:
         confidence /= 2
     if is_rate_of_its_own(case):
         confidence /= 2
-    is_sure_of_itself = case.has_repeat_mismatch and not are_several
+    is_sure_of_itself = case.has_repeat_mismatch and not are_several and not case.first.tie
     return _with_record(confidence, because, record, has_repeat_mismatch=is_sure_of_itself)
 
 
 def is_shared(case: Case) -> bool:
     """Whether several ranks went wrong at once that are not those of one host."""
     return case.first.rank_count > 1 and not case.first.tie and not case.is_on_one_host
+
+
+def is_of_an_owner(case: Case) -> bool:
+    """Whether what went wrong on all ranks at once can be the work of one that owns a shard of the state."""
+    layout = case.facts.layout
+    is_sharded = layout is not None and layout.sharding in ("zero1", "zero2")
+    return case.family is Family.NONFINITE and is_sharded and case.origin.phase >= Phase.OPTIMIZER
 
 
 def is_rate_of_its_own(case: Case) -> bool:

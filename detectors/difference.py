@@ -26,9 +26,8 @@ from .precedence import are_concurrent
 from .rank_groups import any_in_group, groups_of
 from .roles import Role
 from .trail import ATTEMPT
+from .vote_suspects import WIDENED
 
-WIDENED = "suspects"
-"""Key of the detail that tells that not only the odd ranks are named, but all that compute with them."""
 REPLICATED = ("param_checksum", "optim_checksum", "grad_checksum")
 """State of which there may be more replicas than two."""
 
@@ -98,7 +97,7 @@ def trace_ranks(
     suspects = set(evidence.ranks)
     is_tie = evidence.is_tie
     clean = _clean_ranks(evidence)
-    if evidence.metric.startswith("canary_") and suspects and layout is not None:
+    if _is_canary(evidence.metric) and suspects and layout is not None:
         widened = _model_group(suspects, layout, known) - clean | suspects
         is_tie = is_tie or _shares_a_replica(widened, layout, known)
         suspects = widened
@@ -120,10 +119,13 @@ def trace_ranks(
 
 
 def narrow(origin: Origin, others: Sequence[Evidence]) -> Origin:
-    """``origin`` of a tie, cut down by concurrent evidence that names fewer of the same ranks."""
+    """``origin`` of a tie, cut down by concurrent evidence that names fewer of the same ranks.
+
+    Two ties of one cause are intersected: the one that did it is in both.
+    """
     for other in others:
         common = set(origin.ranks) & set(other.ranks)
-        if origin.is_tie and not other.is_tie and 0 < len(common) < len(origin.ranks):
+        if origin.is_tie and 0 < len(common) < len(origin.ranks):
             chosen = tuple(sorted(common))
             reason = f"the one of the suspects that {other.metric} names too"
             origin = replace(
@@ -136,6 +138,11 @@ def narrow(origin: Origin, others: Sequence[Evidence]) -> Origin:
                 note="",
             )
     return origin
+
+
+def _is_canary(metric: str) -> bool:
+    """Whether it is a canary, or its repetition: it runs through all ranks of a replica."""
+    return metric.startswith(("canary_", "repeat_checksum/canary"))
 
 
 def _clean_ranks(evidence: Evidence) -> set[int]:

@@ -103,10 +103,9 @@ def _plans(scene: Sightings, groups: Groups, layout: Layout | None) -> list[Plan
     """The ways in which the job may work, as far as they lead to other suspects."""
     shardings = ["none", "zero1"] if layout is None else [layout.sharding]
     has_parts = len(np.unique(groups.twin_R)) > 1 or shardings[-1] != "none"
-    routes = not np.array_equal(groups.collective_R, groups.tensor_R)
     is_late = scene.bad[Stage.OPTIMIZER].any() or scene.bad[Stage.STATE].any()
     return [
-        Plan(sharding, clips, skips, routes)
+        Plan(sharding, clips, skips, scene.routes)
         for skips in ((False, True) if is_late else (True,))
         for sharding in shardings
         for clips in ((True, False) if has_parts else (True,))

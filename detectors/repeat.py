@@ -7,17 +7,20 @@ the same position, and reported as ``<site>_checksum``: ``repeat_checksum/canary
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
+from firstfault.mesh import Layout
 from firstfault.telemetry import UNNAMED_RANK, Kind, contract_of
 from ingest.blocks import ChecksumBlock, Flags, Ints, IterationBlock, Ranks
 
 from .base import State
 from .evidence import Annotation, Certainty, Check, CheckState, Direction, Evidence, Finding, Pattern, Sight
+from .groups import model_parallel_group
 from .rank_table import UNKNOWN, RankTable
+from .vote_suspects import MODEL_GROUP, WIDENED
 
 MAX_RANKS = 64
 """Ranks told of per site; when more disagree with themselves the cause is not in them."""
@@ -175,7 +178,7 @@ class Repeat:
             reference = block.checksums.get(reference_of(metric))
             if reference is not None and len(block):
                 fold.feed(block, repeat, reference)
-                findings += self._news(block.attempt, metric, fold)
+                findings += self._news(block, metric, fold)
         return findings
 
     def finish(self) -> list[Finding]:
@@ -203,23 +206,22 @@ class Repeat:
         """Continue from ``state``."""
         self._sites = {metric: _SiteFold.restored(held) for metric, held in state.items()}
 
-    def _news(self, attempt: int, metric: str, fold: _SiteFold) -> list[Finding]:
+    def _news(self, block: IterationBlock, metric: str, fold: _SiteFold) -> list[Finding]:
         findings: list[Finding] = []
         certainty, is_withdrawn = fold.certainty(), fold.not_deterministic_at is not None
         state = "withdrawn" if is_withdrawn else certainty.value
         for departure in fold.departures:
             if departure.told != state:
                 departure.told = state
-                findings.append(
-                    _evidence(self.name, attempt, metric, departure, certainty, is_withdrawn=is_withdrawn)
-                )
+                one = _evidence(block, metric, departure)
+                findings.append(replace(one, certainty=certainty, supporting=is_withdrawn))
         if fold.not_deterministic_at is not None and not fold.is_note_told:
             fold.is_note_told = True
             findings.append(
                 Annotation(
                     kind="nondeterministic_job",
                     key=metric,
-                    attempt=attempt,
+                    attempt=block.attempt,
                     iteration=fold.not_deterministic_at,
                     detail={"metric": metric, "ranks_that_disagreed": fold.departed},
                 )
@@ -235,6 +237,14 @@ def reference_of(metric: str) -> str:
     """
     site, slash, scope = metric.partition("/")[2].partition("/")
     return f"{site}_checksum{slash}{scope}"
+
+
+def _who_computes(metric: str, rank: int, layout: Layout | None) -> tuple[int, ...]:
+    """Who takes part in the repeated computation: a canary runs through all that hold the model together."""
+    if rank == UNNAMED_RANK:
+        return ()
+    is_canary = reference_of(metric).startswith("canary_")
+    return model_parallel_group(layout, rank) if is_canary and layout is not None else (rank,)
 
 
 _PLAIN = ("departed", "agreements", "not_deterministic_at", "is_note_told", "lacks_reference")
@@ -253,15 +263,8 @@ def _text(checksums: ChecksumBlock, t: int, column: int) -> str:
     return f"{int(checksums.high_TR[t, column]) << 64 | int(checksums.low_TR[t, column]):016x}"
 
 
-def _evidence(
-    detector: str,
-    attempt: int,
-    metric: str,
-    departure: _Departure,
-    certainty: Certainty,
-    *,
-    is_withdrawn: bool,
-) -> Evidence:
+def _evidence(block: IterationBlock, metric: str, departure: _Departure) -> Evidence:
+    ranks = _who_computes(metric, departure.rank, block.layout)
     sight = Sight(
         metric=metric,
         iteration=departure.iteration,
@@ -271,22 +274,23 @@ def _evidence(
         clean_R=~departure.seen_bad,
     )
     return Evidence(
-        detector=detector,
+        detector=Repeat.name,
         key=f"{metric}:{departure.rank}",
         pattern=Pattern.COMPUTE_MISMATCH,
-        certainty=certainty,
+        certainty=Certainty.SUSPECTED,
         metric=metric,
-        attempt=attempt,
+        attempt=block.attempt,
         iteration=departure.iteration,
         first_bad=departure.iteration,
         last_clean=departure.last_clean,
         alarm_iteration=departure.iteration,
         microbatch=departure.microbatch,
-        ranks=() if departure.rank == UNNAMED_RANK else (departure.rank,),
+        ranks=ranks,
+        is_tie=len(ranks) > 1,
         statistic=1.0,
         threshold=0.0,
         direction=Direction.DIFFERS,
-        supporting=is_withdrawn,
-        detail={"first": departure.first, "second": departure.second},
+        detail={"first": departure.first, "second": departure.second}
+        | ({WIDENED: MODEL_GROUP} if len(ranks) > 1 else {}),
         sights=(sight,),
     )

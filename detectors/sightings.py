@@ -28,6 +28,8 @@ class Sightings:
     ranks_R: Ranks
     bad: list[Flags]
     clean: list[Flags]
+    routes: bool = False
+    """Whether ranks compute on what others sent them (ep, cp)."""
     metric: dict[Stage, str] = field(default_factory=dict)
     phase: dict[Stage, Phase] = field(default_factory=dict)
     bad_ranks: set[int] = field(default_factory=set)
@@ -48,7 +50,7 @@ class Sightings:
             known.append(np.fromiter(layout.coordinates, dtype=np.int32))
         ranks_R = np.unique(np.concatenate(known)).astype(np.int32)
         bad, clean = ([np.zeros(len(ranks_R), np.bool_) for _ in Stage] for _ in range(2))
-        scene = cls(at, within, ranks_R, bad, clean)
+        scene = cls(at, within, ranks_R, bad, clean, routes=_routes(layout))
         for sight in sorted(sights, key=lambda sight: (sight.microbatch, _order(sight.metric))):
             scene.bad_ranks.update(sight.ranks_R[sight.bad_R].tolist())
             if sight.iteration == at and sight.microbatch in (within, WHOLE_ITERATION):
@@ -61,6 +63,9 @@ class Sightings:
 
     def _see(self, sight: Sight, role: Role) -> None:
         stage = stage_of(sight.metric, role, sight.phase)
+        is_act = stage is Stage.ACTIVATION and sight.metric.startswith("nonfinite_act")
+        if is_act and self.routes:
+            stage = Stage.COMPUTE  # what comes back from others is received, and not counted
         at_N = np.searchsorted(self.ranks_R, sight.ranks_R)
         bad_R, clean_R = np.zeros_like(self.bad[stage]), np.zeros_like(self.bad[stage])
         bad_R[at_N] = sight.bad_R
@@ -73,7 +78,7 @@ class Sightings:
             self.phase.setdefault(stage, phase_of(sight.metric, role, sight.phase))
         self.bad[stage] |= bad_R
         self.clean[stage] |= clean_R
-        if stage is Stage.ACTIVATION and sight.metric.startswith("nonfinite_act"):
+        if is_act and not self.routes:
             # It counts all that the rank computes, and what it sends is part of that.
             self.clean[Stage.SEND] |= clean_R
         elif stage is Stage.SEND:
@@ -84,6 +89,10 @@ class Sightings:
         stage = PRIOR_OF.get(stage_of(sight.metric, role, sight.phase))
         if stage is not None:
             self.clean[stage][np.searchsorted(self.ranks_R, sight.ranks_R[sight.clean_R])] = True
+
+
+def _routes(layout: Layout | None) -> bool:
+    return layout is not None and any(layout.size(axis) > 1 for axis in ("cp", "ep"))
 
 
 def _order(metric: str) -> tuple[bool, bool, str]:

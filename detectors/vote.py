@@ -55,6 +55,8 @@ class Split:
     returned_at: int | None = None
     """Iteration at which all of them were equal again the first time."""
     later_ranks: list[list[int]] = field(default_factory=list)
+    odd_ranks: list[int] = field(default_factory=list)
+    """Those of ``ranks`` that do not hold the value that the least rank of a tie holds."""
 
     def sight(self, contract: MetricContract) -> Sight:
         """Who was seen good and bad at the position."""
@@ -217,6 +219,7 @@ class EqualityVote:
         if len(self.splits) < MAX_SPLITS:
             split = self._split(frame, t, named, lead=int(fresh[0]))
             split.is_tie, split.members = is_tie, len(columns)
+            split.odd_ranks = sorted(frame.ranks_C[odd].tolist())
             split.majority = frame.text(t, int(voters[first[reference]]))
             self.splits.append(split)
             opened = [split]

@@ -62,6 +62,11 @@ class Machine:
         return range(len(self.places))
 
     @property
+    def routes(self) -> bool:
+        """Whether ranks compute on each other's tokens: what comes back to them is received, not computed."""
+        return not {"cp", "ep"}.isdisjoint(dict(self.axes))
+
+    @property
     def stages(self) -> int:
         return dict(self.axes).get("pp", 1)
 
@@ -81,18 +86,23 @@ class Machine:
 
     def nodes_of(self, metric: str, rank: int) -> list[Node]:
         layers = range(EMBEDDING, HEAD + 1)
-        return [(name, layer, rank) for name in OBSERVED[metric] for layer in layers]
+        names = ("compute",) if self.routes and metric == "nonfinite_act" else OBSERVED[metric]
+        return [(name, layer, rank) for name in names for layer in layers]
 
     def _edge(self, source: Node, target: Node, *, sure: bool = True) -> None:
         (self.must if sure else self.may).setdefault(source, set()).add(target)
 
     def _exchange(self, source: str, target: str, layer: int, rank: int) -> None:
         """What a rank sends in a collective inside the layer; only a sum over tp surely spreads it."""
-        routes = not {"cp", "ep"}.isdisjoint(dict(self.axes)) and source != "sent_loss"
+        routes = self.routes and source != "sent_loss"
         for other in [] if routes else self.group(rank, "tp"):
             self._edge((source, layer, rank), (target, layer, other))
         for other in self.group(rank, "tp", "cp", "ep"):
             self._edge((source, layer, rank), (target, layer, other), sure=False)
+            if routes and source == "send":  # an expert computes on what it was sent
+                self._edge((source, layer, rank), ("compute", layer, other), sure=False)
+            if routes and source == "back":
+                self._edge((source, layer, rank), ("wgrad", layer, other), sure=False)
 
     def _forward(self, rank: int) -> None:
         into: list[Node] = [("data", 0, rank)] if self.stage(rank) == 0 else []
@@ -107,6 +117,10 @@ class Machine:
             self._edge(("compute", layer, rank), ("send", layer, rank))
             self._exchange("send", "act", layer, rank)
             into = [("act", layer, rank)]
+            if self.routes:
+                self._edge(("act", layer, rank), ("wgrad", layer, rank), sure=False)
+                self._edge(("compute", layer, rank), ("wgrad", layer, rank), sure=False)
+                self._edge(("act", layer, rank), ("send", layer + 1, rank), sure=False)
         if self.is_last(rank):
             self._edge(into[0], ("logits", HEAD, rank))
             self._edge(("param", HEAD, rank), ("logits", HEAD, rank))

@@ -161,11 +161,19 @@ def test_all_at_once_without_counts_before_the_reduction_is_undetermined() -> No
     assert list(causes(nonfinite(sight("grad_norm", EIGHT)))) == [CauseKind.UNDETERMINED]
 
 
-def test_all_at_once_with_clean_counts_before_the_reduction_is_on_the_software_side() -> None:
+def test_all_at_once_with_clean_counts_before_the_reduction_is_the_collective_or_software() -> None:
     found = nonfinite(sight("nonfinite_reduced", EIGHT), sight("nonfinite_grad", clean=EIGHT))
     ranked = causes(found)
-    assert list(ranked) == [CauseKind.SOFTWARE, CauseKind.COLLECTIVE]
+    assert list(ranked) == [CauseKind.COLLECTIVE, CauseKind.SOFTWARE]
     assert ranked[CauseKind.SOFTWARE].stage == "reduce"
+    update = causes(nonfinite(sight("nonfinite_param", EIGHT), sight("nonfinite_reduced", clean=EIGHT)))
+    assert next(iter(update)) is CauseKind.SOFTWARE
+
+
+def test_a_shard_that_everybody_gathers_can_be_one_owners_fault() -> None:
+    found = nonfinite(sight("nonfinite_param", EIGHT), sight("nonfinite_grad", clean=EIGHT))
+    ranked = causes(found, layout=mesh(("dp", 8), sharding="zero1"))
+    assert list(ranked) == [CauseKind.HARDWARE, CauseKind.SOFTWARE]
 
 
 @pytest.mark.parametrize(

@@ -327,3 +327,16 @@ def test_ranks_that_are_gone_at_the_second_check_are_in_no_class() -> None:
     absent = np.zeros((T, 4), bool)
     absent[1:, 2:] = True
     assert evidence_of(block(param_checksum=masked(sums(4, classes=[0, 0, 1, 1]), absent))) == []
+
+
+def test_a_replicated_layer_that_parts_along_tp_alone_in_a_pipeline_accuses_every_stage() -> None:
+    layout = mesh([("pp", 2), ("dp", 2), ("tp", 2)])
+    sums_TR = np.repeat(np.arange(1, 31)[:, None], 8, axis=1)
+    along_tp, alone = sums_TR.copy(), sums_TR.copy()
+    along_tp[20:, [1, 3]] += 500
+    alone[20:, 1] += 500
+    metric = "param_checksum/tp_replicated"
+    (tie,) = evidence_in(run(ChecksumVote(), [block({metric: along_tp}, layout=layout)]))
+    (odd,) = evidence_in(run(ChecksumVote(), [block({metric: alone}, layout=layout)]))
+    assert (tie.ranks, tie.is_tie, odd.ranks) == (tuple(range(8)), True, (1,))
+    assert "before the reduction" in str(tie.detail["suspects"])

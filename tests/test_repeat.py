@@ -17,6 +17,7 @@ from .block_builders import (
     canonical,
     evidence_in,
     masked,
+    mesh,
     one_at_a_time,
     run,
 )
@@ -104,3 +105,14 @@ def test_only_the_same_position_is_compared() -> None:
     odd = (np.arange(T) % 2 == 1)[:, None] * np.ones(R)
     whole = block({"canary_checksum": masked(sums(), odd), REPEAT: masked(sums() + 1, 1 - odd)})
     assert findings_of(whole) == {}
+
+
+def test_a_canary_of_a_replica_accuses_all_that_compute_it_and_a_recomputation_one() -> None:
+    pair = mesh([("dp", 2), ("tp", 2)])
+    first_TR = np.repeat(np.arange(60)[:, None], 4, axis=1)
+    second_TR = first_TR.copy()
+    second_TR[50, 2] += 7
+    for site, ranks in (("canary", (2, 3)), ("act", (2,))):
+        whole = block({f"{site}_checksum": first_TR, f"repeat_checksum/{site}": second_TR}, layout=pair)
+        (evidence,) = evidence_in(run(Repeat(), [whole]))
+        assert (evidence.ranks, evidence.is_tie) == (ranks, len(ranks) > 1)
