@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from .case import Tier
 from .intervals import exact_rate
-from .naive import MERGE_POINTS, Alarm
+from .naive import MERGE_POINTS, Alarm, merged
 from .row import Row
 from .scores import PER_POINTS, Figure, scored, share
 
@@ -113,7 +113,7 @@ def _hit(row: Row, name: str) -> Alarm | None:
     onset = row.truth.onset
     if onset is None:
         return None
-    near = EARLY_POINTS * row.log_interval
+    near = NEAR_POINTS * row.log_interval
     anyway = [one.iteration for one in row.of_twin.get(name) or () if row.truth.label in one.labels]
     right = [
         one
@@ -129,10 +129,10 @@ def _hit(row: Row, name: str) -> Alarm | None:
 def _false(row: Row, name: str) -> list[Alarm]:
     """Alarms on what is healthy: all of a healthy curve, of a faulty one those well before the fault."""
     alarms = list(row.others[name] or ())
-    if not row.is_faulty or row.truth.onset is None:
-        return alarms
-    first = row.truth.onset - EARLY_POINTS * row.log_interval
-    return [one for one in alarms if one.iteration is not None and one.iteration < first]
+    if row.is_faulty and row.truth.onset is not None:
+        first = row.truth.onset - EARLY_POINTS * row.log_interval
+        alarms = [one for one in alarms if one.iteration is not None and one.iteration < first]
+    return merged(alarms, MERGE_POINTS * row.log_interval)
 
 
 def _is_near(one: int | None, other: int | None, distance: int) -> bool:

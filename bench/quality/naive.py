@@ -78,20 +78,24 @@ def alarms_of_rules(columns: Mapping[str, Sequence[float]]) -> dict[str, list[Al
         fired_T = rule(loss_T) & ~lost_T if len(loss_T) > 200 else np.zeros(len(loss_T), np.bool_)
         marks = [(int(at), ANY) for at in np.flatnonzero(fired_T)]
         marks += [(int(at), frozenset({"nan"})) for at in np.flatnonzero(lost_T)]
-        found[name] = [
-            Alarm(int(iteration_T[at]), labels) for at, labels in merged(sorted(marks, key=_place))
-        ]
+        found[name] = [Alarm(int(iteration_T[at]), labels) for at, labels in sorted(marks, key=_place)]
     return found
 
 
-def merged(marks: Sequence[tuple[int, frozenset[str]]]) -> list[tuple[int, frozenset[str]]]:
-    """Marks of the same labels that follow each other within `MERGE_POINTS` as the first of them."""
-    kept: list[tuple[int, frozenset[str]]] = []
-    newest: dict[frozenset[str], int] = {}
-    for at, labels in marks:
-        if at - newest.get(labels, -2 * MERGE_POINTS) > MERGE_POINTS:
-            kept.append((at, labels))
-        newest[labels] = at
+def merged(alarms: Sequence[Alarm], distance: int) -> list[Alarm]:
+    """Alarms of the same labels that follow each other within ``distance`` iterations as the first of them.
+
+    >>> [one.iteration for one in merged([Alarm(5, ANY), Alarm(20, ANY), Alarm(99, ANY)], 50)]
+    [5, 99]
+    """
+    kept: list[Alarm] = []
+    newest: dict[tuple[frozenset[str], int | None], int] = {}
+    for one in alarms:
+        kind = one.labels, one.rank
+        if one.iteration is None or one.iteration - newest.get(kind, -2 * distance) > distance:
+            kept.append(one)
+        if one.iteration is not None:
+            newest[kind] = one.iteration
     return kept
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from .cache import cache_folder
-from .naive import Alarm, merged
+from .naive import Alarm
 
 _TIMEOUT_S = 120.0
 """Longest time that a tool may take over one curve; all need less than a second for 3000 rows."""
@@ -198,12 +198,12 @@ def ask(peer: Peer, columns: Mapping[str, Sequence[float]]) -> list[Alarm] | Non
 def alarms_of(
     name: str, findings: Sequence[tuple[str, float | None, str]], iterations: Sequence[float]
 ) -> list[Alarm]:
-    """Findings at warning level or worse as alarms; those of one label close to each other are one."""
+    """Findings at warning level or worse as alarms, by step, then those without one."""
     loud = [(check, step) for check, step, severity in findings if severity in _LOUD]
     place = {int(iteration): at for at, iteration in enumerate(iterations)}
     marks = [(place.get(int(step), 0), _meaning(name, check)) for check, step in loud if step is not None]
     marks.sort(key=lambda mark: mark[0])
-    named = [Alarm(int(iterations[at]), labels) for at, labels in merged(marks)]
+    named = [Alarm(int(iterations[at]), labels) for at, labels in marks]
     unnamed = dict.fromkeys(_meaning(name, check) for check, step in loud if step is None)
     return [*named, *(Alarm(None, labels) for labels in unnamed)]
 

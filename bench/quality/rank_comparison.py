@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from .case import Origin, Tier
 from .comparison import EARLY_POINTS, OURS
 from .intervals import exact_rate
+from .naive import MERGE_POINTS, merged
 from .rank_rule import RANK_RULE
 from .row import Row
 from .scores import PER_POINTS, Figure, share_of
@@ -70,4 +71,5 @@ def _rule_false(row: Row) -> int:
     """Alarms before anything was wrong."""
     start = row.truth.injected_at
     alarms = row.others.get(RANK_RULE) or ()
-    return sum(start is None or (one.iteration or 0) < start for one in alarms)
+    early = [one for one in alarms if start is None or (one.iteration or 0) < start]
+    return len(merged(early, MERGE_POINTS * row.log_interval))

@@ -15,7 +15,7 @@ import numpy as np
 from bench.peer_rules import WINDOW, alarms, calibrated_gate, leave_one_out_scores
 from ingest.blocks import Floats
 
-from .naive import ANY, Alarm, merged
+from .naive import ANY, Alarm
 from .tiers import NUMBERS
 
 RANK_RULE = "leave-one-out median/MAD over 64"
@@ -30,10 +30,11 @@ def rank_alarms(lines: Sequence[bytes], clean: Sequence[bytes]) -> list[Alarm]:
         return []
     score_TR = leave_one_out_scores(clean_TR)
     flags_TR = alarms(leave_one_out_scores(value_TR), calibrated_gate(score_TR[np.isfinite(score_TR)]))
-    found = []
-    for column, rank in enumerate(ranks):
-        marks = [(int(at), ANY) for at in np.flatnonzero(flags_TR[:, column])]
-        found += [Alarm(iteration_T[at], labels, rank) for at, labels in merged(marks)]
+    found = [
+        Alarm(iteration_T[at], ANY, ranks[column])
+        for column in range(len(ranks))
+        for at in np.flatnonzero(flags_TR[:, column]).tolist()
+    ]
     return sorted(found, key=lambda one: (one.iteration or 0, one.rank or 0))
 
 
