@@ -97,7 +97,7 @@ def _nan(rows: Sequence[Row]) -> Iterator[Floor]:
     yield Floor(
         name="NaN: suspects equal the oracle's minimal set",
         bound=1.0,
-        figure=share_of(named, lambda row: row.root is not None and row.root.ranks == row.truth.suspects),
+        figure=share_of(named, _is_minimal),
         note=f"mean tie size {_mean([len(row.truth.suspects or ()) for row in named]):.2f}",
     )
     yield Floor(
@@ -105,6 +105,13 @@ def _nan(rows: Sequence[Row]) -> Iterator[Floor]:
         bound=1.0,
         figure=share_of(asked, lambda row: covers(row) if row.log_interval > 1 else _error(row) == 0),
     )
+
+
+def _is_minimal(row: Row) -> bool:
+    """The named set is the oracle's; of what struck all ranks alike nobody need be named."""
+    root = row.root
+    is_nobodys = not row.truth.ranks and root is not None and not root.ranks
+    return root is not None and (root.ranks == row.truth.suspects or is_nobodys)
 
 
 def _explosions(rows: Sequence[Row]) -> Iterator[Floor]:

@@ -10,8 +10,12 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from firstfault.drill.plans import DrillError
 from firstfault.drill.rig.catalogue import CATALOGUE, check, draw
-from firstfault.drill.rig.spec import Fault, Job, Kind, Site
+from firstfault.drill.rig.layout_entries import LAYOUT_ENTRIES
+from firstfault.drill.rig.layouts import LAYOUTS, has_site
+from firstfault.drill.rig.spec import Fault, Job, Kind, LayoutName, ModelSize, Site
+from firstfault.drill.rig.training import RigTraining
 from firstfault.drill.rig.variety import healthy_job, variety_of
 from firstfault.telemetry import Event, Record
 from firstfault.wire import encode_event, encode_record
@@ -51,17 +55,22 @@ _COMPUTED = (
     Kind.MULTI_FLIP,
 )
 _HEALTHY = "healthy"
+_TRIES = 50
+"""Draws of a fault until one fits the job: most do at once."""
 
 
 def rig_specs(seed: int) -> list[Spec]:
     """The cases of one group, the healthy one first."""
     job = job_of(seed)
-    names = [f"{_HEALTHY}:{variety_of(seed).value}", *(_family(fault) for fault in faults_of(seed, job))]
+    special = variety_of(seed).value if job.layout.name is LayoutName.DP else job.layout.name.value
+    names = [f"{_HEALTHY}:{special}", *(_family(fault) for fault in faults_of(seed, job))]
     return [Spec(origin=Origin.RIG, family=name, seed=seed, tiers=TIERS) for name in names]
 
 
 def job_of(seed: int) -> Job:
     """The healthy job of a seed."""
+    if seed % 3 == 2:
+        return _job_of_layout(seed)
     job = healthy_job(seed)
     if seed % 2 == 0:
         return job
@@ -69,10 +78,35 @@ def job_of(seed: int) -> Job:
     return replace(job, model=model, training=replace(job.training, clip_norm=None, weight_decay=0.0))
 
 
+def _job_of_layout(seed: int) -> Job:
+    """A plain healthy job of one of the layouts beyond data parallel, in turn."""
+    rng = random.Random(f"layout/{seed}")
+    others = [layout for name, layout in LAYOUTS.items() if name is not LayoutName.DP]
+    layout = others[seed // 3 % len(others)]
+    training = RigTraining(
+        peak_lr=2e-3 * 3 ** rng.random(),
+        schedule=rng.choice(("cosine", "linear", "constant")),
+        warmup_iterations=rng.choice((20, 40)),
+    )
+    return Job(
+        seed=seed,
+        run=f"{layout.name.value}-{seed}",
+        layout=layout,
+        # a layer for each stage of a pipeline
+        model=ModelSize(layers=max(2, layout.size("pp"))),
+        iterations=rng.randrange(300, 501, 50),
+        training=training,
+    )
+
+
 def faults_of(seed: int, job: Job) -> list[Fault]:
     """The faults that strike the job of a seed: no two of one kind at one site."""
     rng = random.Random(f"quality/{seed}")
-    menus = (_LOUD, _GROWING, _GROWING, _STATE) if seed % 2 else (_LOUD, _STATE, _COMPUTED, _COMPUTED)
+    menus: tuple[Sequence[Kind], ...] = (_LOUD, _STATE, _COMPUTED, _COMPUTED)
+    if seed % 2:
+        menus = (_LOUD, _GROWING, _GROWING, _STATE)
+    if job.layout.name is not LayoutName.DP:
+        menus = (_LOUD, _STATE, tuple(LAYOUT_ENTRIES), _COMPUTED)
     found: dict[str, Fault] = {}
     for menu in menus:
         fault = _drawn(job, rng, menu)
@@ -156,21 +190,33 @@ def _facts(job: Job, fault: Fault) -> dict[str, float]:
 
 def _drawn(job: Job, rng: random.Random, menu: Sequence[Kind]) -> Fault:
     """A fault of the menu that fits the job."""
-    fitting = [kind for kind in menu if _is_possible(job, kind)]
-    fault = draw(job, rng, rng.choice(fitting))
-    entry = CATALOGUE[fault.kind]
-    if menu is _STATE and entry.has_bit and fault.site is not Site.CHECKPOINT:
-        sites = [site for site in _STATE_SITES if site in entry.sites]
-        site = rng.choice(sites if job.training.optimizer == "adamw" else sites[:1])
-        fault = replace(fault, site=site, rank=rng.randrange(job.layout.ranks))
-    check(job, fault)
-    return fault
+    fitting = [kind for kind in menu if _is_possible(job, kind)] or [Kind.BIT_FLIP]
+    for _ in range(_TRIES):
+        fault = _one_drawn(job, rng, rng.choice(fitting), is_state=menu is _STATE)
+        try:
+            check(job, fault)
+        except DrillError:
+            continue
+        return fault
+    raise DrillError(f"one of {', '.join(fitting)} must fit layout {job.layout.name}, none did")
+
+
+def _one_drawn(job: Job, rng: random.Random, kind: Kind, *, is_state: bool) -> Fault:
+    """A fault of one kind; of replicated state it strikes what the replicas must agree on."""
+    fault = draw(job, rng, kind)
+    entry = CATALOGUE[kind]
+    if not is_state or not entry.has_bit or fault.site is Site.CHECKPOINT:
+        return fault
+    sites = [site for site in _STATE_SITES if site in entry.sites]
+    return replace(fault, site=rng.choice(sites), rank=rng.randrange(job.layout.ranks))
 
 
 def _is_possible(job: Job, kind: Kind) -> bool:
     entry = CATALOGUE[kind]
     needs_restart = entry.sites == (Site.CHECKPOINT,)
-    return job.layout.name in entry.layouts and (not needs_restart or bool(job.training.restarts))
+    has_places = any(has_site(job.layout, site) for site in entry.sites)
+    is_ready = not needs_restart or bool(job.training.restarts)
+    return job.layout.name in entry.layouts and has_places and is_ready
 
 
 def _family(fault: Fault) -> str:
