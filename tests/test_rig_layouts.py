@@ -282,9 +282,8 @@ def test_drawn_faults_fit_their_layout(name: LayoutName) -> None:
 def test_what_a_layout_cannot_do_it_refuses(name: LayoutName, training: dict[str, Any]) -> None:
     from firstfault.drill.rig.engine import run
 
-    job = replace(layout_job(name), training=RigTraining(**training))
     with pytest.raises(DrillError, match="training"):
-        next(run(job))
+        next(run(replace(layout_job(name), training=RigTraining(**training))))
 
 
 @pytest.mark.parametrize("name", [PIPELINE, SHARDED])

@@ -50,8 +50,6 @@ def make_strategy(job: Job, link: Link, faults: Faults) -> Strategy:
     """
     if job.layout.name not in _STRATEGIES:
         raise DrillError(f"layout must be one of {', '.join(_STRATEGIES)}, got {job.layout.name!r}")
-    if job.layout.name is not LayoutName.DP and any(one.ranks is not None for one in job.training.restarts):
-        raise DrillError(f"training.restarts must keep the ranks in layout {job.layout.name}")
     module, name = _STRATEGIES[job.layout.name]
     strategy: Strategy = getattr(import_module(f"{__package__}.{module}"), name)(job, link, faults)
     return strategy
