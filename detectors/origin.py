@@ -50,7 +50,7 @@ class Origin:
     are_peers_clean: bool = False
     """Whether ranks beside the suspects were seen clean at the stage of the first observation."""
     is_reduce_in_clean: bool = False
-    """Whether every rank was *seen* clean before the reduction."""
+    """Whether every rank was *seen* clean before the reduction, or the result of it was on all."""
     bad_ranks: tuple[int, ...] = ()
     """Every rank seen bad, suspects and victims."""
     why: Mapping[int, str] = field(default_factory=dict)
@@ -178,7 +178,8 @@ def _conclude(
         is_tie=is_tie,
         is_common=is_common and is_many,
         are_peers_clean=are_peers_clean,
-        is_reduce_in_clean=bool(scene.clean[Stage.REDUCE_IN].all()),
+        # a sum passes every NaN on: a clean one proves that all that went in was
+        is_reduce_in_clean=any(scene.clean[at].all() for at in (Stage.REDUCE_IN, Stage.REDUCED)),
         bad_ranks=tuple(sorted(scene.bad_ranks)),
     )
     is_spread = bool((first[stage] & ~suspect_R).any())
