@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from .cache import (
     JUDGES,
+    RIG_SOURCES,
     cache_folder,
     load_plain,
     load_recording,
@@ -40,7 +41,7 @@ _MAKERS: Mapping[Origin, tuple[str, ...]] = {
     ),
     Origin.SURROGATE: ("bench/surrogate.py", "bench/quality/healthy_cases.py"),
     Origin.RECORDED: ("bench/quality/healthy_cases.py",),
-    Origin.RIG: ("firstfault/drill", "bench/quality/rig_cases.py"),
+    Origin.RIG: (*RIG_SOURCES, "bench/quality/rig_cases.py"),
 }
 """The source that decides what a recording of each origin is."""
 
