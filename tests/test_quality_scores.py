@@ -149,8 +149,8 @@ def test_every_floor_is_measured_on_the_rows_that_it_is_about() -> None:
         "explosion, fast: suspected within 4 points",
         "explosion, fast: onset within 2 points",
         "checksum faults of replicated state found",
-        "… within one checking interval",
-        "… rank exact, 3 replicas or more",
+        "checksum faults: within one checking interval",
+        "checksum faults: rank exact, 3 replicas or more",
         "NaN: suspects equal the oracle's minimal set",
     ):
         assert (measured[name].value, measured[name].cases) == (1.0, 1), name

@@ -82,7 +82,7 @@ class Truth:
     interval: int = 1
     """Iterations from one observation of what shows the fault to the next."""
     replicas: int = 0
-    """Members of the group that must agree; 0 where the fault breaks no agreement."""
+    """Members of the group that must agree, 3 for three and more; 0 where the fault breaks no agreement."""
     facts: Mapping[str, float] = field(default_factory=dict)
     """What a floor asks for: size in sigmas, the doubling time, the rate of a canary fault."""
 

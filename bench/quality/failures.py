@@ -41,7 +41,8 @@ def wrong(row: Row) -> Iterator[str]:
     if not row.is_right:
         yield "missed" if not row.judgement.confirmed else "wrong label"
         return
-    if row.truth.ranks and row.tier is not Tier.CURVE and rank_class(row) != "exact":
+    is_best = row.root is not None and row.root.ranks == row.truth.suspects
+    if row.truth.ranks and row.tier is not Tier.CURVE and rank_class(row) != "exact" and not is_best:
         yield f"rank {rank_class(row)}"
     if not covers(row):
         yield "onset outside the interval"

@@ -19,6 +19,7 @@ class Holds(StrEnum):
     NO = "does not hold"
     OPEN = "too few cases to tell"
     NOT_RUN = "no cases"
+    FREE = "no bound"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,7 @@ class Floor:
         if figure.cases == 0 or math.isnan(figure.value):
             return Holds.NOT_RUN
         if self.bound is None:
-            return Holds.YES
+            return Holds.FREE
         if self.is_ceiling:
             return _side(figure.high <= self.bound, figure.low > self.bound)
         if self.bound == 1.0:

@@ -56,19 +56,21 @@ def _checksums(rows: Sequence[Row]) -> Iterator[Floor]:
     )
     caught = [row for row in asked if _is_found_drift(row)]
     yield Floor(
-        name="… within one checking interval",
+        name="checksum faults: within one checking interval",
         bound=1.0,
         figure=share_of(caught, lambda row: (row.points_late or 0) * row.log_interval <= row.truth.interval),
     )
     many = [row for row in caught if row.truth.replicas >= 3]
     yield Floor(
-        name="… rank exact, 3 replicas or more",
+        name="checksum faults: rank exact, 3 replicas or more",
         bound=1.0,
         figure=share_of(many, lambda row: rank_class(row) == "exact"),
     )
     two = [row for row in caught if row.truth.replicas == 2]
     yield Floor(
-        name="… one of two, 2 replicas", bound=1.0, figure=share_of(two, lambda row: rank_class(row) == "tie")
+        name="checksum faults: one of two named, 2 replicas",
+        bound=1.0,
+        figure=share_of(two, lambda row: rank_class(row) == "tie"),
     )
 
 
@@ -85,7 +87,7 @@ def _canary(rows: Sequence[Row]) -> Iterator[Floor]:
         note=f"their rates allow {_mean(chance):.3f} where an error changes a bit of the result",
     )
     yield Floor(
-        name="… of those that show in any metric",
+        name="bad units with a canary: caught where any metric shows them",
         bound=1.0,
         figure=share_of(shown, lambda row: row.judgement.label == "silent_drift"),
     )
@@ -157,20 +159,22 @@ def _drifts(rows: Sequence[Row]) -> Iterator[Floor]:
     rises = [row for row in rows if row.spec.family == "rise"]
     caught = [row for row in rises if _is_found_drift(row)]
     yield Floor(name="loss that rises 5 sigma: found", bound=0.9, figure=share_of(rises, _is_found_drift))
-    yield Floor(name="… interval covers the onset", bound=0.9, figure=share_of(caught, covers))
+    yield Floor(name="loss that rises: interval covers the onset", bound=0.9, figure=share_of(caught, covers))
     yield Floor(
-        name="… interval not wider than max(50, delay/2)", bound=0.9, figure=share_of(caught, _is_narrow)
+        name="loss that rises: interval not wider than max(50, delay/2)",
+        bound=0.9,
+        figure=share_of(caught, _is_narrow),
     )
     slower = _slower(rows, "slower")
     yield Floor(
         name="slower decline on one curve: suspected or found",
         bound=None,
         figure=share_of(slower, lambda row: row.points_late is not None),
-        note="no floor: not identifiable",
+        note="not identifiable",
     )
     guesses = [one for row in slower for one in (*row.judgement.confirmed, *row.judgement.suspected)]
     yield Floor(
-        name="… with a confidence of 0.5 at most",
+        name="slower decline on one curve: confidence 0.5 at most",
         bound=1.0,
         figure=share(sum(one.confidence <= 0.5 for one in guesses), len(guesses)),
     )
@@ -196,7 +200,10 @@ def _quiet(rows: Sequence[Row]) -> Iterator[Floor]:
     )
     surrogate = [row for row in rows if row.spec.origin is Origin.SURROGATE]
     yield Floor(
-        name="… on surrogates of recorded curves", bound=1.0, figure=false_alarms(surrogate), is_ceiling=True
+        name="confirmed incidents per 100 000 points of surrogates of recorded curves",
+        bound=1.0,
+        figure=false_alarms(surrogate),
+        is_ceiling=True,
     )
     recorded = [row for row in rows if row.spec.origin is Origin.RECORDED]
     quiet = share_of(recorded, lambda row: not row.judgement.confirmed)

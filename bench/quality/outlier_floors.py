@@ -28,13 +28,13 @@ def outlier_floors(outcomes: Sequence[Outcome]) -> list[Floor]:
     return [
         *floors,
         Floor(
-            name="… share of healthy steps with evidence, all noises",
+            name="one rank: share of healthy steps with evidence, all noises",
             bound=1e-4,
             figure=alarmed,
             is_ceiling=True,
         ),
         Floor(
-            name="… recall over that of the leave-one-out rule at 6 sigma, at 0.01 % a step",
+            name="one rank: recall over the leave-one-out rule's, 6 sigma, 0.01 % a step",
             bound=0.1,
             figure=_gain(gaussian, 6.0),
             note=f"{ours:.2f} against {rule:.2f}",

@@ -22,7 +22,7 @@ def reference_floors(outcomes: Sequence[Told]) -> list[Floor]:
             note=f"no answer: {sum(one.outcome == 'unknown' for one in slower)}",
         ),
         Floor(
-            name="… equal runs with other noise: called different",
+            name="equal runs with other noise: called different",
             bound=0.05,
             figure=share(sum(one.outcome == "differs" for one in alike), len(alike)),
             is_ceiling=True,

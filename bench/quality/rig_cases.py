@@ -16,6 +16,8 @@ from firstfault.drill.rig.layout_entries import LAYOUT_ENTRIES
 from firstfault.drill.rig.layouts import LAYOUTS, has_site
 from firstfault.drill.rig.spec import Fault, Job, Kind, LayoutName, ModelSize, Site
 from firstfault.drill.rig.training import RigTraining
+from firstfault.drill.rig.truth import TierTruth, judge_truth
+from firstfault.drill.rig.truth import Truth as RigTruth
 from firstfault.drill.rig.variety import healthy_job, variety_of
 from firstfault.telemetry import Event, Record
 from firstfault.wire import encode_event, encode_record
@@ -118,7 +120,6 @@ def make_group(seed: int) -> Iterator[tuple[Spec, Recording]]:
     """Run the jobs of a group: each case with its recording."""
     from firstfault.drill.rig.engine import fork
     from firstfault.drill.rig.recording import record_run
-    from firstfault.drill.rig.truth import judge_truth
 
     job = job_of(seed)
     specs = {spec.family: spec for spec in rig_specs(seed)}
@@ -133,19 +134,16 @@ def make_group(seed: int) -> Iterator[tuple[Spec, Recording]]:
             yield healthy, _recording(job, lines, truths, logged=len(said), healthy_points=len(said))
             continue
         judged = judge_truth(said, twin, branch.fault)
-        truths = {Tier(tier.value): _truth(job, branch.fault, judged, tier) for tier in judged.tiers}
+        truths = {
+            Tier(tier.value): _truth(job, branch.fault, judged, here) for tier, here in judged.tiers.items()
+        }
         before = sum(1 for at in said.iterations_T.tolist() if at < branch.fault.iteration)
         spec = specs[_family(branch.fault)]
         yield spec, _recording(job, lines, truths, logged=len(said), healthy_points=before)
 
 
-def _truth(job: Job, fault: Fault, judged: object, tier: object) -> Truth:
+def _truth(job: Job, fault: Fault, judged: RigTruth, here: TierTruth) -> Truth:
     """What our scores ask of the truth of one tier."""
-    from firstfault.drill.rig import truth as rig
-    from firstfault.drill.rig.tiers import Tier as RigTier
-
-    assert isinstance(judged, rig.Truth) and isinstance(tier, RigTier), "the rig's own truth"
-    here = judged.tiers[tier]
     interval = job.training.log_every
     if here.onset is not None and here.is_exact and here.last_clean is not None:
         interval = max(here.onset - here.last_clean, 1)
@@ -161,16 +159,16 @@ def _truth(job: Job, fault: Fault, judged: object, tier: object) -> Truth:
         causes=judged.causes,
         stage=None if judged.stage == "unknown" else judged.stage,
         interval=interval,
-        replicas=_replicas(job, fault, here),
+        replicas=_replicas(here) if is_of_rank else 0,
         facts=_facts(job, fault),
     )
 
 
-def _replicas(job: Job, fault: Fault, here: object) -> int:
-    """Members of the group whose agreement on replicated state the fault breaks; 0 where it breaks none."""
-    metrics: Sequence[str] = getattr(here, "metrics", ())
-    is_vote = any(name.partition("/")[0] in ("param_checksum", "optim_checksum") for name in metrics)
-    return job.layout.size("dp") if is_vote and fault.rank is not None else 0
+def _replicas(here: TierTruth) -> int:
+    """Members of the group whose agreement on replicated state is broken: 3 stands for three and more, which
+    can outvote the odd one; 0 where none is broken."""
+    metrics = {name.partition("/")[0] for name in here.metrics}
+    return {1: 3, 2: 2}.get(len(here.ranks), 0) if metrics & {"param_checksum", "optim_checksum"} else 0
 
 
 def _facts(job: Job, fault: Fault) -> dict[str, float]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .case import Tier
 from .comparison import FOUND
+from .floor import Holds
 from .scores import LABELS
 
 Plain = Mapping[str, Any]
@@ -20,7 +22,7 @@ def page(plain: Plain) -> str:
         f"# How right the verdicts are ({plain['mode']}: {plain['cases']} cases)",
         "Every figure with its 95 % interval and the number of cases. Made by `make bench-quality`.",
         "## What must hold",
-        table(("demand", "bound", "measured", "cases", ""), _floor_lines(plain["floors"])),
+        table(_FLOOR_HEAD, _floor_lines(plain["floors"])),
         "## Labels",
         confusion_table(plain["labels"]["confusion"]),
         table(("label", "precision", "recall", "F1"), _label_lines(plain["labels"])),
@@ -50,8 +52,8 @@ def section(plain: Plain) -> str:
     parts = [
         _introduction(plain),
         confusion_table(labels["confusion"]),
-        f"Macro-F1 {_value(labels['macro_f1'])}. What must hold, with 95 % intervals:",
-        table(("demand", "bound", "measured", "cases", ""), _floor_lines(plain["floors"])),
+        f"Macro-F1 {_value(labels['macro_f1'])}, in brackets the 95 % interval. {_standing(plain['floors'])}",
+        folded("What must hold, one by one", table(_FLOOR_HEAD, _floor_lines(plain["floors"]))),
         "The same curves through rules that people write first, and through other tools at their defaults:",
         contender_table(plain["contenders"]),
         _lost(plain),
@@ -82,6 +84,11 @@ def table(head: Sequence[str], lines: Iterator[Sequence[str]]) -> str:
     """
     rows = [head, ["---"] * len(head), *lines]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def folded(summary: str, text: str) -> str:
+    """A part that opens at a click."""
+    return f"<details><summary>{summary}</summary>\n\n{text}\n\n</details>"
 
 
 def confusion_table(counts: Mapping[str, Mapping[str, int]]) -> str:
@@ -137,18 +144,36 @@ def _lost(plain: Plain) -> str:
     return "\n".join([*words, *missing])
 
 
+_FLOOR_HEAD = ("demand", "bound", "measured", "cases", "")
+
+
+def _standing(floors: Sequence[Plain]) -> str:
+    """How many floors hold, and which do not."""
+    asked = [one for one in floors if one["bound"] is not None]
+    counts = Counter(one["holds"] for one in asked)
+    lost = [f"* {_floor_name(one)}: {_value(one)}" for one in asked if one["holds"] == Holds.NO]
+    said = (
+        f"Of {len(asked)} demands {counts[Holds.YES]} hold and {counts[Holds.NO]} do not; for the others "
+        "these are too few cases to tell (`FULL=1` has ten times as many and more)."
+    )
+    return "\n".join([said, *(["Not held:", *lost] if lost else [])])
+
+
+def _floor_name(one: Plain) -> str:
+    return f"{one['name']} ({one['note']})" if one["note"] else str(one["name"])
+
+
 def _floor_lines(floors: Sequence[Plain]) -> Iterator[list[str]]:
     for one in floors:
-        sign = "≤" if one["is_ceiling"] else "≥"
-        bound = (
-            "–"
-            if one["bound"] is None
-            else "all"
-            if one["bound"] == 1.0 and not one["is_ceiling"]
-            else f"{sign} {one['bound']:g}"
-        )
-        name = f"{one['name']} ({one['note']})" if one["note"] else one["name"]
-        yield [name, bound, _value(one), str(one["cases"]), str(one["holds"])]
+        yield [_floor_name(one), _bound(one), _value(one), str(one["cases"]), str(one["holds"])]
+
+
+def _bound(one: Plain) -> str:
+    if one["bound"] is None:
+        return "–"
+    if one["bound"] == 1.0 and not one["is_ceiling"]:
+        return "all"
+    return f"{'≤' if one['is_ceiling'] else '≥'} {one['bound']:g}"
 
 
 def _label_lines(labels: Plain) -> Iterator[list[str]]:
