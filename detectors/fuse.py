@@ -28,7 +28,7 @@ from .incident import (
     Incident,
     Severity,
 )
-from .locate import first_of, locate, named
+from .locate import first_of, locate, named, place_of
 from .precedence import Family, family, position
 from .reference import meet
 from .remedy import cost_of, last_good
@@ -88,7 +88,8 @@ def _incidents(
 ) -> list[Incident]:
     """The incidents of one attempt by first position; ``before`` are those of earlier attempts."""
     facts = findings.facts
-    drafts = draft_incidents(doubt_crowds(findings.evidence))
+    hosts = {rank: place_of(rank, facts)[0] for rank in facts.ranks}
+    drafts = draft_incidents(doubt_crowds(findings.evidence, hosts))
     # The ordinal counts incidents as they were detected: one found later leaves the ids of others alone.
     by_alarm = sorted(range(len(drafts)), key=lambda at: (drafts[at].alarm_iteration, at))
     ordinal = {at: place for place, at in enumerate(by_alarm)}

@@ -24,7 +24,7 @@ from .evidence import JOINT, Check, CheckState, Finding
 from .groups import fingerprint, peer_classes
 from .joint_fit import fit
 from .peer_episode import Episode, evidence_of, go_on, open_episode
-from .peer_gates import gates_of
+from .peer_gates import Gates, gates_of
 from .peer_metric import PeerMetric, Report
 from .peer_outlier import MAX_EPISODES, PeerOutlierConfig, is_noise, resets_of
 
@@ -65,10 +65,8 @@ class JointConfig:
     def knobs(self) -> Floats:
         """The thresholds as the fold of peers takes them: only a greater distance is a fault."""
         knobs = np.zeros(on_tests.KNOBS)
-        knobs[on_tests.STEP_SCORE] = np.inf
         knobs[on_tests.LEAST_SHIFT] = self.least_shift
         knobs[on_tests.IS_UPWARD] = 1.0
-        knobs[on_tests.FEW_FACTOR] = 1.25  # as `PeerOutlierConfig.few_peers_factor`
         knobs[on_tests.HOLD_LEAST] = self.hold_points
         return knobs
 
@@ -225,7 +223,7 @@ class Joint:
 
     def _scores(self, block: IterationBlock, marked_T: Ints) -> Iterator[tuple[str, Floats]]:
         """The scores of each metric over the block, T × R; NaN where there is none."""
-        never = np.full(len(block), np.inf)  # the sums of single metrics alarm in peer outlier
+        never = Gates.never(len(block))  # single metrics alarm in peer outlier
         for name in sorted(self._metrics.keys() - block.numbers.keys()):
             self._metrics[name].miss(marked_T)
         for name, numbers in sorted(block.numbers.items()):
@@ -236,7 +234,7 @@ class Joint:
             class_R = peer_classes(contract, block.ranks_R, block.layout)
             column_R = metric.meet(block.ranks_R, class_R)
             metric.first_reports(numbers, column_R)
-            at_K, score_KC = metric.fold(block, numbers, column_R, gates=(never, never), marked_T=marked_T)
+            at_K, score_KC = metric.fold(block, numbers, column_R, gates=never, marked_T=marked_T)
             score_TR = np.full((len(block), len(block.ranks_R)), np.nan)
             if len(at_K):
                 score_TR[at_K] = score_KC[:, column_R]

@@ -141,8 +141,9 @@ def _onset(report: Report, metric: PeerMetric, unsure: int) -> Episode:
     if stream[at.ALARM_KIND] == on_tests.STEP:
         before = int(iteration_N[-2]) if len(iteration_N) > 1 else None
         return {"iteration": report.iteration, "first_bad": report.iteration, "last_clean": before}
-    rows = int(metric.ints[on_rows.ROW]) - int(stream[at.ALARM_ROW])
-    older = _older_onset(report.iteration, rows, float(stream[at.SHIFT]), iteration_N.tolist())
+    row = int(metric.ints[on_rows.ROW])
+    rows, longest = row - int(stream[at.ALARM_ROW]), row - _earliest(stream)
+    older = _older_onset(report.iteration, rows, longest, float(stream[at.SHIFT]), iteration_N.tolist())
     if rows + _SPARE >= len(scores_N):
         return older
     signed_N = np.ascontiguousarray(np.clip(scores_N * stream[at.SIGN], -2 * at.CLIP, 2 * at.CLIP))
@@ -156,7 +157,14 @@ def _onset(report: Report, metric: PeerMetric, unsure: int) -> Episode:
     return {name: placed[name] for name in ("iteration", "first_bad", "last_clean")}
 
 
-def _older_onset(now: int, rows: int, shift: float, iterations: list[int]) -> Episode:
+def _earliest(stream: Any) -> int:
+    """The row at which the first of the sums of the shift's direction last left 0."""
+    which = (at.FAST_UP, at.SLOW_UP) if stream[at.SIGN] > 0 else (at.FAST_DOWN, at.SLOW_DOWN)
+    began = [int(stream[one - at.FAST_UP + at.FAST_UP_ROW]) for one in which if stream[one] > 0]
+    return min([int(stream[at.ALARM_ROW]), *began])
+
+
+def _older_onset(now: int, rows: int, longest: int, shift: float, iterations: list[int]) -> Episode:
     """The onset by the sum alone, for one that the ring no longer holds: where it last left 0.
 
     Moved by n rows, a change point loses n shift² / 2 of the log likelihood: `SURE` of it on both sides.
@@ -164,8 +172,8 @@ def _older_onset(now: int, rows: int, shift: float, iterations: list[int]) -> Ep
     pace = (iterations[-1] - iterations[0]) / (len(iterations) - 1) if len(iterations) > 1 else 1.0
     slack = math.ceil(2.0 * SURE / (shift * shift) * pace)
     began = now - round(rows * pace)
-    # A level that goes away by and by had done so before the sum left 0, for about as long as it took since.
-    clean = began - max(slack, round(rows * pace)) - 1
+    # A level that goes away by and by had done so before any sum left 0, for up to twice as long as since.
+    clean = min(began - slack, now - 3 * round(longest * pace)) - 1
     return {
         "iteration": began,
         "first_bad": min(now, began + slack),

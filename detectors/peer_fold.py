@@ -1,11 +1,12 @@
 """The row-by-row part of peer outlier: each rank of a group against the median of its peers.
 
 Four one-sided cumulative sums run on the whitened, clipped scores of each stream: up and down, fast
-(tuned to shifts of one standard deviation) and slow (to less than half). One that passes its gate is
+(tuned to shifts of 0.8 standard deviations) and slow (to half of that). One that passes its gate is
 *suspected*: the stream is no peer any more, and for the next points, as many as its shift needs to be told
 from nothing, its scores are averaged anew. If at least two fifths of the shift are still there it is
-*confirmed*, else it *recovers*. A single score far beyond all that the group has seen is suspected at once.
-Where many ranks of a group moved together what they share has changed: their offsets are learned anew.
+*confirmed*, else it *recovers*. A single score beyond what the tails of the group explain (`peer_tails`) is
+suspected at once. Where many ranks of a group moved together what they share has changed: their offsets are
+learned anew.
 
 Source: Page, Continuous Inspection Schemes, Biometrika 41 (1954), the tabular form; the gates are those of
 Siegmund, Sequential Analysis (1985), eq. 2.62, see `peer_gates`. We differ in that scores are whitened and
@@ -48,6 +49,7 @@ from .peer_levels import (
 from .peer_rows import (
     CURSOR,
     FEW_PEERS,
+    LEVELS,
     MOVED_TOGETHER,
     REPORTS,
     RING,
@@ -61,19 +63,23 @@ from .peer_rows import (
     is_peer,
     is_wild,
     learn_row,
+    release,
     report,
     reset_group,
     score_row,
 )
+from .peer_tails import count_score, gate_of, probability_at, renew_gates, weigh_models
 from .peer_tests import (
-    FEW_FACTOR,
     LEAST_SHIFT,
     LEAST_VARIANCE,
     STEP,
     SUM,
+    TELLS_LEVELS,
     WARM_POINTS,
     add_up,
+    count_row,
     find_step,
+    is_alone,
     moved_together,
     set_shift,
     shift_size,
@@ -84,6 +90,9 @@ from .peer_tests import (
 
 WARM_ROWS = 48.0
 """Rows of a group before anything is judged in it."""
+LEVEL_ROWS_KNOWN = 128.0
+"""Rows of a group after which the levels that its ranks have had from the beginning are known; after twice as
+many of the metric they are not those of the beginning any more."""
 COMPILE_AFTER_POINTS = 200_000
 """Values folded in plain Python before the fold is compiled: some 10 µs each, and compiling takes seconds,
 for it has many parts."""
@@ -133,8 +142,7 @@ def settle_alarm(
     if moved_together(first, stop, chosen, fast, slow, stream, order):
         report(MOVED_TOGETHER, chosen, ints, reports)
         for i in range(first, stop):
-            if stream[order[i] * STREAM + PHASE] == QUIET:
-                forget_stream(order[i] * STREAM, stream)
+            release(order[i], ints, stream, reports)
         return
     suspect(chosen * STREAM, SUM, count - 1, stream, knobs)
     report(SUSPECTED, chosen, ints, reports)
@@ -147,7 +155,8 @@ def settle_alarm(
 def judge_group(
     value_V: Sequence[float], t: int, first: int, stop: int, g: int, fast: float, slow: float, ints: Counts,
     stream: Numbers, group: Numbers, ring: Numbers, order: Counts, scratch: Numbers, three: Numbers,
-    reports: Counts, given_V: Numbers, knobs: Sequence[float],
+    reports: Counts, given_V: Numbers, knobs: Sequence[float], tails: Sequence[float], weights: Numbers,
+    wanted: float,
 ) -> None:  # fmt: skip
     """One row of one group: score, test, then learn from it."""
     row, base = ints[ROW], t * ints[WIDTH]
@@ -161,28 +170,27 @@ def judge_group(
             reset_group(first, stop, g, ints, stream, group, order, reports)
         return
     if group[g + ROWS] >= WARM_ROWS and group[g + VARIANCE] > knobs[LEAST_VARIANCE]:
-        few = knobs[FEW_FACTOR] if count - 1 <= FEW_PEERS else 1.0
         for i in range(first, stop):
             at = order[i] * STREAM
             if stream[at + SEEN] == 1.0 and stream[at + COUNT] >= WARM_POINTS:
                 ring[order[i] * RING + row % RING] = stream[at + SCORE]
                 given_V[base + order[i]] = stream[at + SCORE]
-        judge_row(
-            first, stop, g, count, row, few * fast, few * slow, ints, stream, group, order, reports, knobs
-        )
-        step = find_step(first, stop, count, g, stream, group, order, knobs)
+        judge_row(first, stop, g, count, row, fast, slow, ints, stream, group, order, reports, knobs)
+        step = find_step(first, stop, count, g, wanted, stream, group, order, knobs, tails, weights)
         if step >= 0:
             stream[step * STREAM + ALARM_ROW] = row
             suspect(step * STREAM, STEP, count - 1, stream, knobs)
             report(SUSPECTED, step, ints, reports)
     learn_row(first, stop, g, row, stream, group, order)
+    if group[g + ROWS] == LEVEL_ROWS_KNOWN and row <= 2 * LEVEL_ROWS_KNOWN and knobs[TELLS_LEVELS] > 0.0:
+        report(LEVELS, order[first], ints, reports)
 
 
 def fold_peers(
     value_V: Sequence[float], iteration_T: Sequence[int], fast_T: Sequence[float], slow_T: Sequence[float],
-    reset_T: Sequence[int], ints: Counts, stream: Numbers, group: Numbers, ring: Numbers, row_ring: Counts,
-    scratch: Numbers, three: Numbers, reports: Counts, given_V: Numbers, order: Counts, start_S: Counts,
-    knobs: Sequence[float],
+    step_T: Sequence[float], reset_T: Sequence[int], ints: Counts, stream: Numbers, group: Numbers,
+    ring: Numbers, row_ring: Counts, scratch: Numbers, three: Numbers, reports: Counts, given_V: Numbers,
+    order: Counts, start_S: Counts, knobs: Sequence[float], tails: Sequence[float], weights: Numbers,
 ) -> int:  # fmt: skip
     """Walk the rows; stops after each one that has something to report."""
     while ints[CURSOR] < len(iteration_T):
@@ -197,7 +205,7 @@ def fold_peers(
                 reset_group(first, stop, g, ints, stream, group, order, reports)
             judge_group(
                 value_V, t, first, stop, g, fast_T[t], slow_T[t], ints, stream, group, ring, order, scratch,
-                three, reports, given_V, knobs,
+                three, reports, given_V, knobs, tails, weights, step_T[t],
             )  # fmt: skip
         if ints[REPORTS] > 0:
             return 1
@@ -208,7 +216,8 @@ FOLD = Fold(
     fold_peers,
     select, middle_three, median_of, median_without,
     clear_sums, forget_stream, whitened, correlation_of, learn_correlation, learn_offset, learn_variance,
-    note_level, report, is_peer, gather, score_row, is_wild, reset_group, learn_row, set_shift, shift_size,
-    add_up, suspect, watch_held, watch_out, find_step, moved_together, settle_alarm, judge_row, judge_group,
+    note_level, report, is_peer, gather, score_row, is_wild, release, reset_group, learn_row, set_shift,
+    shift_size, add_up, suspect, watch_held, watch_out, count_score, weigh_models, probability_at, gate_of,
+    renew_gates, is_alone, count_row, find_step, moved_together, settle_alarm, judge_row, judge_group,
     compile_after_points=COMPILE_AFTER_POINTS,
 )  # fmt: skip

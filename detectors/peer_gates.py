@@ -8,6 +8,7 @@ at drift -k. Streams are many, so each gets its share of the rate (Bonferroni).
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -18,6 +19,7 @@ from . import peer_tests as on_tests
 
 OVERSHOOT = 1.166
 """By how much a sum of normal scores passes its gate on average, on both ends together."""
+DIRECTIONS = 2
 SUMS = 4
 """Sums of one stream: up and down, fast and slow."""
 
@@ -50,9 +52,32 @@ def gate_for(streams: int, reference: float, iterations: float) -> float:
     return high
 
 
-def gates_of(streams_T: Ints, iterations: float) -> tuple[Floats, Floats]:
-    """The gates of the fast and the slow test at each row, given how many streams there are by then."""
-    return _gates(streams_T, on_tests.FAST, iterations), _gates(streams_T, on_tests.SLOW, iterations)
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """What the tests of `peer_fold` ask of a score at each position."""
+
+    fast_T: Floats
+    slow_T: Floats
+    step_T: Floats
+    """Probability of a wild step in one direction of one healthy stream; 0 for no such test."""
+
+    @classmethod
+    def never(cls, positions: int) -> Gates:
+        """Gates that nothing passes."""
+        never_T = np.full(positions, np.inf)
+        return cls(never_T, never_T, np.zeros(positions))
+
+
+def gates_of(streams_T: Ints, iterations: float, *, per_step: float = math.inf) -> Gates:
+    """The gates at each row, given how many streams there are by then.
+
+    ``iterations`` are those to one false alarm of the sums, ``per_step`` those to one of single steps.
+    """
+    return Gates(
+        _gates(streams_T, on_tests.FAST, iterations),
+        _gates(streams_T, on_tests.SLOW, iterations),
+        1.0 / (per_step * DIRECTIONS * np.maximum(streams_T, 1)),
+    )
 
 
 def _gates(streams_T: Ints, reference: float, iterations: float) -> Floats:

@@ -26,11 +26,14 @@ FAST_UP, FAST_DOWN, SLOW_UP, SLOW_DOWN = range(8, 12)
 FAST_UP_ROW, FAST_DOWN_ROW, SLOW_UP_ROW, SLOW_DOWN_ROW = range(12, 16)
 SIGN, SHIFT, HOLD_LENGTH, HOLD_COUNT, HOLD_SUM, BACK = range(16, 22)
 RESIDUAL, ALARM_SCORE, ALARM_GATE, ALARM_ROW, ALARM_KIND, ALARM_PEERS, OVER = range(22, 29)
-RECENT, HOLD_SIZE, SPAN_SUM, SPAN_COUNT, WANDER, SPANS = range(29, 35)
-STREAM = 35
-# Floats of a group.
-ROWS, VARIANCE, SQUARES, PRODUCTS, LEVEL, WILD_ROWS, GREATEST, HAS_LEVEL = range(8)
-GROUP = 8
+RECENT, HOLD_SIZE, SPAN_SUM, SPAN_COUNT, WANDER, SPANS, FRESH = range(29, 36)
+STREAM = 36
+# Floats of a group; those of the tails are counts of scores by size, upward and downward (`peer_tails`).
+ROWS, VARIANCE, SQUARES, PRODUCTS, LEVEL, WILD_ROWS, HAS_LEVEL = range(7)
+GATE_UP, GATE_DOWN, NEXT_GATE, LAST_STEP, TAIL_UP = range(7, 12)
+TAIL_BINS = 16
+TAIL_DOWN = TAIL_UP + TAIL_BINS
+GROUP = TAIL_DOWN + TAIL_BINS
 
 CLIP = 3.0
 """Scores are clipped here before they are added up: one wild row counts as much as three ordinary ones."""
@@ -71,10 +74,11 @@ def forget_stream(at: int, stream: Numbers) -> None:
 
 
 def whitened(at: int, row: int, correlation: float, stream: Numbers) -> float:
-    """The score of this row less what the row before leads to expect, clipped."""
+    """The score of this row less what the row before leads to expect, clipped; the whole of it is kept."""
     score = stream[at + SCORE]
     if correlation > 0.0 and stream[at + PREVIOUS_ROW] == row - 1:
         score = (score - correlation * stream[at + PREVIOUS]) / math.sqrt(1.0 - correlation * correlation)
+    stream[at + FRESH] = score
     return CLIP if score > CLIP else -CLIP if score < -CLIP else score
 
 

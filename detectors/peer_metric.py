@@ -21,9 +21,14 @@ from . import peer_rows as on_rows
 from .base import State
 from .groups import NO_CLASS, segments
 from .kernels import Array
+from .peer_gates import Gates
+from .peer_tails import MODELS, tail_table
 
 FEWEST_OTHERS = 2
 """Other ranks whose levels must be known for them to tell how far levels wander."""
+UNKNOWN_WANDER = 0.3
+"""What levels may wander for all that one span of 64 points tells, in standard deviations; of n spans a root
+of n less. So 0.6 of them are confirmed from about 250 points on, and what is smaller later."""
 LEAVING_OUT = 3
 """Other ranks from which on the worst are left out: of fewer each counts."""
 _STREAMS, _GROUPS = "streams", "groups"
@@ -47,6 +52,7 @@ class PeerMetric:
         self.class_C: Ints = np.empty(0, np.int64)
         self.has_reported_C = np.empty(0, np.bool_)
         self.is_reset_due = False
+        self.first_iteration = -1
         self.ints = np.zeros(on_rows.INTS, np.int64)
         self.ints[on_rows.ROW] = 1  # so that no row follows the row 0 of a fresh stream
         self.row_ring = np.zeros(on_rows.RING, np.int64)
@@ -88,17 +94,19 @@ class PeerMetric:
         numbers: NumberBlock,
         column_R: Ints,
         *,
-        gates: tuple[Floats, Floats],
+        gates: Gates,
         marked_T: Ints,
         on_report: Callable[[Report], None] | None = None,
     ) -> tuple[Ints, Floats]:
         """Fold a block: (index of each row with values, score of each column at it, NaN where none).
 
-        ``gates`` hold those of the fast and the slow sums at each position, ``marked_T`` is positive
+        ``gates`` are those at each position, ``marked_T`` is positive
         where what the ranks have in common changes, so that their offsets must be learned anew.
         """
         at_K = np.flatnonzero(numbers.present_TR.any(axis=1))
         reset_K = self._resets(at_K, marked_T)
+        if len(at_K) and self.first_iteration < 0:
+            self.first_iteration = int(block.iteration_T[at_K[0]])
         if not len(at_K):
             return at_K, np.empty((0, len(self.ranks_C)))
         value_KC = np.full((len(at_K), len(self.ranks_C)), np.nan)
@@ -112,7 +120,7 @@ class PeerMetric:
         state: list[Array] = [
             self.ints, self.streams_CF.reshape(-1), groups_SF.reshape(-1), self.ring_CN.reshape(-1),
             self.row_ring, np.zeros(len(self.ranks_C) + 1), np.zeros(3), reports, given_V, order, start_S,
-            self.knobs,
+            self.knobs, tail_table(), np.zeros(MODELS),
         ]  # fmt: skip
 
         def on_stop(_: int) -> None:
@@ -124,7 +132,14 @@ class PeerMetric:
 
         # Views: while the fold runs, what a report is about can be looked up.
         self.groups.update(zip(labels, groups_SF, strict=True))
-        inputs = (value_KC.reshape(-1), iteration_K, gates[0][at_K], gates[1][at_K], reset_K)
+        inputs = (
+            value_KC.reshape(-1),
+            iteration_K,
+            gates.fast_T[at_K],
+            gates.slow_T[at_K],
+            gates.step_T[at_K],
+            reset_K,
+        )
         fold.FOLD.run(inputs, state, on_stop)
         return at_K, given_V.reshape(value_KC.shape)
 
@@ -153,9 +168,12 @@ class PeerMetric:
         other_C = is_known_C & ~(np.isin(self.ranks_C, members) if len(members) <= FEWEST_OTHERS else own_C)
         used_C = other_C if other_C.sum() >= FEWEST_OTHERS else is_known_C & own_C
         excess_N = np.sort(self.streams_CF[used_C, at.WANDER])
+        if not len(excess_N):
+            return UNKNOWN_WANDER
         if len(excess_N) > LEAVING_OUT:
             excess_N = excess_N[: -max(1, len(excess_N) // 8)]
-        return math.sqrt(max(0.0, float(excess_N.mean()))) if len(excess_N) else 0.0
+        spans = float(self.streams_CF[used_C, at.SPANS].mean())
+        return math.sqrt(max(0.0, float(excess_N.mean())) + UNKNOWN_WANDER**2 / spans)
 
     def recent(self, rank: int) -> tuple[Floats, Ints]:
         """The last scores of ``rank`` with their iterations, oldest first."""
@@ -180,6 +198,7 @@ class PeerMetric:
             "classes": self.class_C.copy(),
             "has_reported": self.has_reported_C.copy(),
             "is_reset_due": self.is_reset_due,
+            "first_iteration": self.first_iteration,
             "ints": self.ints.copy(),
             "row_ring": self.row_ring.copy(),
             _STREAMS: self.streams_CF.copy(),
@@ -193,7 +212,7 @@ class PeerMetric:
         self.class_C = np.array(state["classes"], np.int64)
         self._cut = None
         self.has_reported_C = np.array(state["has_reported"], np.bool_)
-        self.is_reset_due = state["is_reset_due"]
+        self.is_reset_due, self.first_iteration = state["is_reset_due"], state["first_iteration"]
         self.ints = np.array(state["ints"], np.int64)
         self.row_ring = np.array(state["row_ring"], np.int64)
         self.streams_CF = np.array(state[_STREAMS], np.float64).reshape(-1, at.STREAM)

@@ -27,8 +27,9 @@ from .curve import Marks
 from .evidence import Annotation, Check, CheckState, Finding
 from .groups import fingerprint, peer_classes
 from .peer_episode import Episode, evidence_of, go_on, open_episode
-from .peer_gates import gates_of
+from .peer_gates import Gates, gates_of
 from .peer_metric import PeerMetric, Report
+from .peer_start import level_evidence, odd_level
 from .roles import CLOSE_SPREAD, Role, Roles
 
 EXPLAINING = 3
@@ -42,18 +43,21 @@ MAX_EPISODES = 16
 class PeerOutlierConfig:
     """When a rank among its peers is suspected."""
 
-    iterations_per_alarm: float = 100_000.0
-    """Healthy iterations to one false suspicion, all ranks, metrics and directions together. A suspicion
-    must repeat itself on new points to be confirmed, which one in some hundred false ones does."""
+    iterations_per_alarm: float = 25_000.0
+    """Healthy iterations to one false suspicion of a lasting shift, all ranks, metrics and directions
+    together; measured it is a third to a sixth of that. A suspicion must repeat itself on new points to be
+    confirmed, which one in some hundred false ones does."""
+    iterations_per_step: float = 17_000.0
+    """Healthy iterations to one false suspicion of a single wild step, all ranks, metrics and directions
+    together. Both rates stay under one in 10 000. How far a step must reach follows from the tails that
+    the noise of this job has: 4.5 standard deviations where it is Gaussian, among 8 ranks."""
+    attempts_per_level: float = 1000.0
+    """Healthy attempts to one false suspicion of a rank that is off from the beginning, for each metric and
+    group of peers. Such a rank is never confirmed by that alone."""
     least_shift: float = 0.01
     """Relative shift below which a rank is left alone, however sure: 1 % of a norm changes no run."""
-    step_sigmas: float = 8.0
-    """Score of one single row that is suspected at once, if it is also 2.5 times the greatest so far:
-    Gaussian noise never reaches it, and heavier tails have raised the other bound."""
     hold_points: int = 24
     """Least points on which a suspicion must repeat itself; small shifts need more, up to 256."""
-    few_peers_factor: float = 1.25
-    """Factor on the gates with one or two peers, whose median is one of them or their mean."""
 
     def __post_init__(self) -> None:
         check_bounds(self, _BOUNDS)
@@ -61,20 +65,19 @@ class PeerOutlierConfig:
     def knobs(self, *, is_agreed: bool = False) -> Floats:
         """The thresholds as the fold takes them; agreed numbers must scatter more than by rounding."""
         knobs = np.zeros(on_tests.KNOBS)
-        knobs[on_tests.STEP_SCORE] = self.step_sigmas
         knobs[on_tests.LEAST_SHIFT] = math.log1p(self.least_shift)
         knobs[on_tests.HOLD_LEAST] = self.hold_points
-        knobs[on_tests.FEW_FACTOR] = self.few_peers_factor
+        knobs[on_tests.TELLS_LEVELS] = 1.0
         knobs[on_tests.LEAST_VARIANCE] = CLOSE_SPREAD**2 if is_agreed else 0.0
         return knobs
 
 
 _BOUNDS = {
     "iterations_per_alarm": (100.0, 1e12),
+    "attempts_per_level": (1.0, 1e12),
     "least_shift": (0.0001, 10.0),
-    "step_sigmas": (4.0, 1000.0),
+    "iterations_per_step": (100.0, 1e12),
     "hold_points": (4, 10_000),
-    "few_peers_factor": (1.0, 10.0),
 }
 
 
@@ -86,14 +89,14 @@ class PeerOutlier:
 
     >>> rng = np.random.default_rng(0)
     >>> norm_TR = np.exp(rng.normal(0.0, 0.1, (400, 8)))
-    >>> norm_TR[250:, 3] *= 1.15
+    >>> norm_TR[250:, 3] *= 1.3
     >>> block = IterationBlock(
     ...     run="r", attempt=0, iteration_T=np.arange(400), microbatch_T=np.zeros(400, np.int32),
     ...     ranks_R=np.arange(8, dtype=np.int32),
     ...     numbers={"local_grad_norm": NumberBlock(norm_TR, np.ones((400, 8), np.bool_))})
     >>> found = PeerOutlier().update(block)[-1]
     >>> (str(found.certainty), found.ranks, found.iteration)
-    ('confirmed', (3,), 251)
+    ('confirmed', (3,), 250)
     """
 
     name: ClassVar[str] = "peer_outlier"
@@ -134,8 +137,8 @@ class PeerOutlier:
                 columns[name],
                 gates=gates,
                 marked_T=marked_T,
-                on_report=lambda report, contract=contract: findings.append(  # type: ignore[misc]
-                    self._finding(contract, block.attempt, report)
+                on_report=lambda report, contract=contract: findings.extend(  # type: ignore[misc]
+                    self._findings(contract, block.attempt, report)
                 ),
             )
         return findings
@@ -203,10 +206,8 @@ class PeerOutlier:
             ):
                 yield name, (contract, numbers)
 
-    def _gates(
-        self, block: IterationBlock, chosen: dict[str, Any], columns: dict[str, Ints]
-    ) -> tuple[Floats, Floats]:
-        """The gates of the sums at each position, by how many streams there are by then.
+    def _gates(self, block: IterationBlock, chosen: dict[str, Any], columns: dict[str, Ints]) -> Gates:
+        """The gates at each position, by how many streams there are by then.
 
         Only curves are counted: whether an agreed number is a stream is not known from its first row on.
         """
@@ -217,25 +218,36 @@ class PeerOutlier:
                 np.add.at(new_T, rows, 1)
         streams_T = self._streams + np.cumsum(new_T)
         self._streams = int(streams_T[-1])
-        return gates_of(streams_T, self.config.iterations_per_alarm)
+        return gates_of(streams_T, self.config.iterations_per_alarm, per_step=self.config.iterations_per_step)
 
-    def _finding(self, contract: MetricContract, attempt: int, report: Report) -> Finding:
+    def _findings(self, contract: MetricContract, attempt: int, report: Report) -> list[Finding]:
         metric, held = self._metrics[contract.name], self._episodes.setdefault(contract.name, {})
+        stem = f"{contract.name}:{self._epoch}"
+        if report.code == on_rows.LEVELS:
+            odd = odd_level(
+                metric,
+                report.rank,
+                wrong=1.0 / self.config.attempts_per_level,
+                least=math.log1p(self.config.least_shift),
+            )
+            key = f"{stem}:{report.rank}:level"
+            return [level_evidence(odd, report, metric, contract, attempt=attempt, key=key)] if odd else []
         if report.code == on_rows.MOVED_TOGETHER:
-            return Annotation(
+            note = Annotation(
                 kind="peers_moved_together",
-                key=f"{contract.name}:{self._epoch}:{int(metric.class_C[metric.ranks_C == report.rank][0])}",
+                key=f"{stem}:{int(metric.class_C[metric.ranks_C == report.rank][0])}",
                 attempt=attempt,
                 iteration=report.iteration,
                 detail={"metric": contract.name},
             )
+            return [note]
         if report.code == on_rows.SUSPECTED:
             ordinal = held[report.rank]["ordinal"] + 1 if report.rank in held else 0
             held[report.rank] = open_episode(report, metric, min(ordinal, MAX_EPISODES - 1))
         episode = held[report.rank]
         go_on(report, metric, episode)
-        key = f"{contract.name}:{self._epoch}:{report.rank}:{episode['ordinal']}"
-        return evidence_of(episode, contract, detector=self.name, attempt=attempt, key=key)
+        key = f"{stem}:{report.rank}:{episode['ordinal']}"
+        return [evidence_of(episode, contract, detector=self.name, attempt=attempt, key=key)]
 
 
 def is_noise(contract: MetricContract) -> bool:

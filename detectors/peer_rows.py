@@ -48,7 +48,7 @@ Counts = MutableSequence[int]
 CURSOR, WIDTH, ROW, REPORTS, SEGMENTS = range(5)
 INTS = 5
 # What the fold reports: pairs (code, column) in the array of reports.
-SUSPECTED, CONFIRMED, RECOVERED, RETURNED, MOVED_TOGETHER, RESET = range(1, 7)
+SUSPECTED, CONFIRMED, RECOVERED, RETURNED, MOVED_TOGETHER, RESET, LEVELS = range(1, 8)
 
 RING = 64
 """Scores remembered per stream for the onset: half a kilobyte."""
@@ -60,7 +60,7 @@ WILD_PATIENCE = 16.0
 """Wild rows in a row after which all is learned anew."""
 LEVEL_ROWS = 16.0
 FEW_PEERS = 2
-"""Up to so many peers a median is but one of them, or their mean: gates are wider."""
+"""So many are told apart by nothing; one more, and each draws the others along."""
 LEARNS_BELOW = 0.5
 """Share of its gate from which on a sum may be a shift, which is not learned or it would become its own
 baseline."""
@@ -149,12 +149,17 @@ def reset_group(
     for i in range(g, g + GROUP):
         group[i] = 0.0
     for i in range(first, stop):
-        at = order[i] * STREAM
-        if stream[at + PHASE] == HELD:
-            report(RESET, order[i], ints, reports)
-            stream[at + PHASE] = QUIET
-        if stream[at + PHASE] == QUIET:
-            forget_stream(at, stream)
+        release(order[i], ints, stream, reports)
+
+
+def release(column: int, ints: Counts, stream: Numbers, reports: Counts) -> None:
+    """Learn a stream anew: what was suspected of it recovers, what was confirmed stays so."""
+    at = column * STREAM
+    if stream[at + PHASE] == HELD:
+        report(RESET, column, ints, reports)
+        stream[at + PHASE] = QUIET
+    if stream[at + PHASE] == QUIET:
+        forget_stream(at, stream)
 
 
 def learn_row(

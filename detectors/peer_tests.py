@@ -23,12 +23,15 @@ from .peer_levels import (
     COUNT,
     FAST_UP,
     FAST_UP_ROW,
-    GREATEST,
+    FRESH,
+    GATE_DOWN,
+    GATE_UP,
     HELD,
     HOLD_COUNT,
     HOLD_LENGTH,
     HOLD_SIZE,
     HOLD_SUM,
+    LAST_STEP,
     OUT,
     OVER,
     PHASE,
@@ -43,20 +46,23 @@ from .peer_levels import (
     clear_sums,
 )
 from .peer_rows import CONFIRMED, FEW_PEERS, RECOVERED, RETURNED, Counts
+from .peer_tails import count_score, renew_gates
 
 # Kinds of alarm.
 SUM, STEP = range(2)
 # Knobs: indices into the array that PeerOutlierConfig.knobs gives.
-STEP_SCORE, LEAST_SHIFT, IS_UPWARD, FEW_FACTOR, LEAST_VARIANCE, HOLD_LEAST = range(6)
-KNOBS = 6
+LEAST_SHIFT, IS_UPWARD, LEAST_VARIANCE, HOLD_LEAST, TELLS_LEVELS = range(5)
+KNOBS = 5
 
 WARM_POINTS = 32.0
 """Points of a stream before it is judged: its offset is known to a fifth of the noise, and `MARGIN` allows
 for the rest."""
-FAST, SLOW = 0.5, 0.2
+FAST, SLOW = 0.4, 0.25
 """What a sum takes off each score, in standard deviations: half of the shift that it notices soonest."""
-MARGIN = 2.0
-"""Is taken off besides over the root of the stream's points, for the offset itself is an estimate."""
+MARGIN = 1.0
+"""Is taken off besides over the root of the stream's points, for the offset itself is an estimate: one
+standard deviation of it. Healthy ranks then alarm three to ten times less often than the gates say, also in
+heavy tails."""
 FRESH_POINTS = 1024.0
 """Points from which on that no longer shrinks, for older ones are forgotten (`peer_levels.FORGET`)."""
 HOLD_MOST = 256.0
@@ -72,10 +78,9 @@ LATE_PART = 8.0
 """The last eighth of a hold counts by itself: what is gone by then was a straggler, however long."""
 STEP_RATIO = 1.5
 """A step must be so much greater than the next greatest score of its row: else the whole row is wild."""
-STEP_OVER_GREATEST = 2.5
-"""And than the greatest score that the group has had, which adapts to heavy tails."""
-STEP_SHIFTS = 5.0
-"""And than so many of the least shifts that matter: one row weighs less than many."""
+PAIR_OF_THREE = 0.577
+"""Of three ranks, what the difference of two scores is in standard deviations of one, for each is measured
+from the mean of the two others."""
 
 
 def add_up(
@@ -170,15 +175,21 @@ def watch_out(at: int, score: float, stream: Numbers) -> int:
 
 
 def find_step(
-    first: int, stop: int, count: int, g: int, stream: Numbers, group: Numbers, order: Counts,
-    knobs: Sequence[float],
+    first: int, stop: int, count: int, g: int, wanted: float, stream: Numbers, group: Numbers, order: Counts,
+    knobs: Sequence[float], tails: Sequence[float], weights: Numbers,
 ) -> int:  # fmt: skip
-    """The column of a single gross step in this row, or -1; learns the greatest ordinary score."""
+    """The column of a single gross step in this row, or -1; learns how far ordinary scores reach.
+
+    ``wanted`` is the probability of such a step in one direction of one healthy stream.
+    """
+    if wanted <= 0.0:
+        return -1
+    renew_gates(g, wanted, group, tails, weights)
     top, second, where = 0.0, 0.0, -1
     for i in range(first, stop):
         at = order[i] * STREAM
         if stream[at + SEEN] == 1.0 and stream[at + PHASE] == QUIET and stream[at + COUNT] >= WARM_POINTS:
-            size = abs(stream[at + SCORE])
+            size = abs(stream[at + FRESH])
             if size > top:
                 top, second, where = size, top, order[i]
             elif size > second:
@@ -186,36 +197,81 @@ def find_step(
     if where < 0:
         return -1
     at = where * STREAM
-    gate = max(knobs[STEP_SCORE], STEP_OVER_GREATEST * group[g + GREATEST])
-    is_lonely = top >= STEP_RATIO * second or count == FEW_PEERS
-    is_wanted = knobs[IS_UPWARD] == 0.0 or stream[at + SCORE] > 0.0
-    is_large = abs(stream[at + RESIDUAL]) >= STEP_SHIFTS * knobs[LEAST_SHIFT]
-    if top > gate and is_lonely and is_wanted and is_large:
-        stream[at + SIGN] = 1.0 if stream[at + SCORE] > 0.0 else -1.0
-        stream[at + SHIFT] = CLIP
-        stream[at + ALARM_SCORE] = top
-        stream[at + ALARM_GATE] = gate
-        return where
-    group[g + GREATEST] = max(group[g + GREATEST], min(top, gate))
+    is_up = stream[at + FRESH] > 0.0
+    gate = group[g + (GATE_UP if is_up else GATE_DOWN)]
+    if top > gate and is_alone(first, stop, count, top, second, stream, order):
+        is_again = group[g + LAST_STEP] == where + 1.0
+        group[g + LAST_STEP] = where + 1.0
+        if abs(stream[at + RESIDUAL]) >= knobs[LEAST_SHIFT]:
+            stream[at + SIGN] = 1.0 if is_up else -1.0
+            stream[at + SHIFT] = CLIP
+            stream[at + ALARM_SCORE] = top
+            stream[at + ALARM_GATE] = gate
+            count_row(first, stop, count, where if is_again else -1, g, stream, group, order, tails)
+            return where
+    count_row(first, stop, count, -1, g, stream, group, order, tails)
     return -1
+
+
+def is_alone(
+    first: int, stop: int, count: int, top: float, second: float, stream: Numbers, order: Counts
+) -> bool:  # fmt: skip
+    """Whether the greatest score of a row stands alone: else the whole row is wild, and no rank.
+
+    Of three ranks the odd one drags the two others after it, so there those are compared with each other.
+    """
+    if count == 3 and stop - first == 3:
+        a, b, c = order[first] * STREAM, order[first + 1] * STREAM, order[first + 2] * STREAM
+        ab = abs(stream[a + SCORE] - stream[b + SCORE])
+        bc = abs(stream[b + SCORE] - stream[c + SCORE])
+        ca = abs(stream[c + SCORE] - stream[a + SCORE])
+        second = PAIR_OF_THREE * min(ab, bc, ca)
+    return count <= FEW_PEERS or top >= STEP_RATIO * second
+
+
+def count_row(
+    first: int, stop: int, count: int, left_out: int, g: int, stream: Numbers, group: Numbers, order: Counts,
+    tails: Sequence[float],
+) -> None:  # fmt: skip
+    """Count the scores of a row, but not those of a rank that was wild before: those are its own.
+
+    Measured from each other, ``count`` scores hold but count - 1 numbers.
+    """
+    share = (count - 1.0) / count
+    for i in range(first, stop):
+        at, is_counted = order[i] * STREAM, order[i] != left_out
+        is_quiet = stream[at + PHASE] == QUIET and stream[at + COUNT] >= WARM_POINTS
+        if is_counted and is_quiet and stream[at + SEEN] == 1.0:
+            count_score(stream[at + FRESH], share, g, group, tails)
 
 
 def moved_together(
     first: int, stop: int, chosen: int, fast: float, slow: float, stream: Numbers, order: Counts
 ) -> bool:  # fmt: skip
-    """Whether so many ranks shifted with the ``chosen`` one, or against it, that no one is the odd one."""
+    """Whether so many ranks shifted with the ``chosen`` one, or against it, that no one is the odd one.
+
+    Those that are suspected of a shift just now are among them.
+    """
     same, against, members = 1, 0, 0
     sign = stream[chosen * STREAM + SIGN]
     for i in range(first, stop):
         at = order[i] * STREAM
-        if stream[at + PHASE] != QUIET or stream[at + COUNT] < WARM_POINTS:
+        if stream[at + PHASE] == OUT or stream[at + COUNT] < WARM_POINTS:
             continue
         members += 1
-        if order[i] == chosen or stream[at + OVER] <= 0.5:
+        if order[i] == chosen:
             continue
-        up = max(stream[at + FAST_UP] / fast, stream[at + FAST_UP + 2] / slow)
-        down = max(stream[at + FAST_UP + 1] / fast, stream[at + FAST_UP + 3] / slow)
-        if (up > down) == (sign > 0.0):
+        if stream[at + PHASE] == HELD:
+            if stream[at + ALARM_KIND] == STEP:
+                continue
+            is_same = stream[at + SIGN] == sign
+        elif stream[at + OVER] > 0.5:
+            up = max(stream[at + FAST_UP] / fast, stream[at + FAST_UP + 2] / slow)
+            down = max(stream[at + FAST_UP + 1] / fast, stream[at + FAST_UP + 3] / slow)
+            is_same = (up > down) == (sign > 0.0)
+        else:
+            continue
+        if is_same:
             same += 1
         else:
             against += 1

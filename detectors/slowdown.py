@@ -56,10 +56,8 @@ class SlowdownConfig:
     def knobs(self) -> Floats:
         """The thresholds as the fold of peers takes them: upward only, and no single step counts."""
         knobs = np.zeros(on_tests.KNOBS)
-        knobs[on_tests.STEP_SCORE] = np.inf
         knobs[on_tests.LEAST_SHIFT] = math.log(self.peer_factor)
         knobs[on_tests.IS_UPWARD] = 1.0
-        knobs[on_tests.FEW_FACTOR] = 1.25  # as `PeerOutlierConfig.few_peers_factor`
         knobs[on_tests.HOLD_LEAST] = self.peer_points
         return knobs
 
