@@ -38,7 +38,7 @@ def leave_one_out_scores(value_TR: Floats, *, window: int = WINDOW, is_pooled: b
     is_number_TR = np.isfinite(value_TR) & (value_TR > 0)
     log_TR = np.log(np.where(is_number_TR, value_TR, np.nan))
     gain_TR = log_TR - _trailing_median(log_TR, window)
-    residual_TR = gain_TR - _median_of_others(gain_TR)
+    residual_TR = residuals(gain_TR)
     size_TR = np.abs(residual_TR)
     if is_pooled:
         size_TR = _row_median(size_TR)[:, None]
@@ -79,6 +79,12 @@ def gate_at_rate(score_TR: Floats, rate: float) -> float:
     return float(lonely_T[-1 - allowed]) if allowed < len(lonely_T) else 0.0
 
 
+def residuals(value_TR: Floats) -> Floats:
+    """Each rank's value less the median of the others."""
+    others = [_row_median(np.delete(value_TR, rank, axis=1)) for rank in range(value_TR.shape[1])]
+    return np.asarray(value_TR - np.stack(others, axis=1))
+
+
 def _trailing_median(value_TR: Floats, window: int) -> Floats:
     """Median of the ``window`` rows before each row; NaN where there are fewer."""
     median_TR = np.full(value_TR.shape, np.nan)
@@ -87,12 +93,6 @@ def _trailing_median(value_TR: Floats, window: int) -> Floats:
         has_any_TR = ~np.isnan(past_TRW).all(axis=2)
         median_TR[window:][has_any_TR] = np.nanmedian(past_TRW[has_any_TR], axis=1)
     return median_TR
-
-
-def _median_of_others(value_TR: Floats) -> Floats:
-    return np.stack(
-        [_row_median(np.delete(value_TR, rank, axis=1)) for rank in range(value_TR.shape[1])], axis=1
-    )
 
 
 def _row_median(value_TR: Floats) -> Floats:
