@@ -1,13 +1,15 @@
 """Who can have been the first with a non-finite value: what an oracle concludes from the same telemetry.
 
-It plays every possible origin (a rank, and a point inside the iteration) through the layout's exchanges and
-keeps the ranks whose play gives just the bad and clean sites that were reported. Written apart from the
-detectors, and without their shortcuts: it is what they are held against. Axes: R ranks.
+Points inside an iteration are nodes, one set for each rank; an edge surely passes a non-finite value on
+(``MUST``) or may (routing, shards, clipping, skipped steps). What is seen clean clears everything that would
+surely have made it bad; a rank is a suspect if something of it that is not cleared reaches all that is bad.
+Written apart from the detectors: it is what they are held against. Axes: R ranks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
@@ -16,29 +18,34 @@ from .effects import first_true
 from .recording import Flags, Recording
 
 Node = tuple[int, int]
-"""A rank and a point inside the iteration."""
+"""A rank, as its column, and a point inside the iteration."""
+MUST, MAY = True, False
 
 
 class Point(IntEnum):
     """Points inside an iteration, in program order on one rank."""
 
-    DATA = 0
-    SEND = 1
+    PARAM = 0
+    """The parameters as the forward pass reads them."""
+    DATA = 1
+    SEND = 2
     """What it hands to its tensor, context or expert peers, before the exchange."""
-    ACT = 2
-    LOGITS = 3
-    LOSS = 4
-    BACKWARD = 5
-    REDUCE_IN = 6
-    REDUCE_OUT = 7
-    NORM = 8
-    """The global norm, which all ranks share."""
-    STATE = 9
+    ACT = 3
+    HANDOVER = 4
+    """The activation that the next pipeline stage gets."""
+    LOGITS = 5
+    LOSS = 6
+    BACKWARD = 7
+    REDUCE_IN = 8
+    CONTRIBUTION = 9
+    """What reaches the reduction: nobody looks at it."""
+    REDUCE_OUT = 10
+    NORM = 11
+    STATE = 12
 
 
 _POINTS = {
     "nonfinite_input": Point.DATA,
-    "nonfinite_send": Point.SEND,
     "nonfinite_act": Point.ACT,
     "nonfinite_logits": Point.LOGITS,
     "nonfinite_loss": Point.LOSS,
@@ -50,9 +57,12 @@ _POINTS = {
     "nonfinite_reduced": Point.REDUCE_OUT,
     "grad_norm": Point.NORM,
     "nonfinite_param": Point.STATE,
+    "nonfinite_send": Point.SEND,
+    "nonfinite_send/pp": Point.HANDOVER,
 }
-_EXCHANGING = ("tp", "cp", "ep")
-_REDUCING = ("dp", "cp", "ep")
+"""The point that a metric looks at; of messages those of the forward pass."""
+_EXCHANGING = {"tp", "cp", "ep"}
+_REDUCING = {"dp", "cp", "ep"}
 _STAGES = "pp"
 
 
@@ -69,27 +79,25 @@ def watched(run: Recording) -> list[str]:
 
 
 def suspects(run: Recording, position: int) -> tuple[int, ...]:
-    """The ranks that can have caused the non-finite values of one position, ascending.
+    """The ranks that can have caused the non-finite values of one position of one attempt, ascending.
 
-    Where nothing fits (a value that was masked on its way), the ranks bad at the earliest point.
+    Where nothing explains them, the ranks that are bad at the earliest point.
     """
-    seen: dict[Node, bool] = {}
+    graph = _Graph.of(run)
+    bad: set[Node] = set()
+    clean: set[Node] = set()
     for metric in watched(run):
-        point = _POINTS[metric.partition("/")[0]]
-        for column in np.flatnonzero(run.present[metric][position]):
-            node = (int(column), int(point))
-            seen[node] = seen.get(node, False) or bool(nonfinite_flags(run, metric)[position, column])
-    bad = {node for node, is_bad in seen.items() if is_bad}
+        point = _POINTS.get(metric, _POINTS[metric.partition("/")[0]])
+        for column in np.flatnonzero(run.present[metric][position]).tolist():
+            is_bad = nonfinite_flags(run, metric)[position, column]
+            (bad if is_bad else clean).add((column, int(point)))
     if not bad:
         return ()
-    edges = _edges(run, {rank for rank, point in seen if point == Point.LOSS})
-    found = [
-        column
-        for column in range(len(run.ranks_R))
-        if any(_reached((column, int(point)), edges) & seen.keys() == bad for point in Point)
-    ]
-    earliest = min(point for _, point in bad)
-    found = found or [rank for rank, point in bad if point == earliest]
+    cleared = graph.before(clean - bad)  # of several metrics of one point, the one that says bad is right
+    found = [column for column in graph.columns if graph.explains(column, bad, cleared)]
+    if not found:
+        earliest = min(point for _, point in bad)
+        found = sorted(column for column, point in bad if point == earliest)
     return tuple(sorted(int(run.ranks_R[column]) for column in found))
 
 
@@ -103,65 +111,104 @@ def first_nonfinite(run: Recording, twin: Recording) -> int | None:
     return min((at for at in found if at is not None), default=None)
 
 
-def _edges(run: Recording, with_loss: set[int]) -> dict[Node, list[Node]]:
-    edges: dict[Node, list[Node]] = {}
-    for tail, head in _all_edges(run, with_loss):
-        edges.setdefault(tail, []).append(head)
-    return edges
+@dataclass(slots=True)
+class _Graph:
+    """One iteration of a job on its mesh."""
+
+    places: list[dict[str, int]]
+    """Mesh coordinates of each column; plain data parallel without a mesh."""
+    sharding: str
+    must: dict[Node, set[Node]] = field(default_factory=dict)
+    every: dict[Node, set[Node]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, run: Recording) -> _Graph:
+        places = [{"dp": column} for column in range(len(run.ranks_R))]
+        layout = run.layout
+        if layout is not None and all(rank in layout.coordinates for rank in run.ranks_R.tolist()):
+            known = (layout.coordinates[rank] for rank in run.ranks_R.tolist())
+            places = [dict(zip(layout.axes, place, strict=True)) for place in known]
+        graph = cls(places, layout.sharding if layout is not None else "none")
+        for source, target, is_sure in graph._edges():
+            graph.every.setdefault(source, set()).add(target)
+            if is_sure:
+                graph.must.setdefault(source, set()).add(target)
+        return graph
+
+    @property
+    def columns(self) -> range:
+        return range(len(self.places))
+
+    def before(self, clean: set[Node]) -> set[Node]:
+        """All that cannot have been bad, since something clean surely would be."""
+        back: dict[Node, set[Node]] = {}
+        for source, targets in self.must.items():
+            for target in targets:
+                back.setdefault(target, set()).add(source)
+        return _closure(clean, back, set())
+
+    def explains(self, column: int, bad: set[Node], cleared: set[Node]) -> bool:
+        """Whether something on this rank can have made all that is bad."""
+        own = {(column, int(point)) for point in Point} - cleared
+        return bad <= _closure(own, self.every, cleared)
+
+    def _last_stage(self) -> int:
+        return max(place.get(_STAGES, 0) for place in self.places)
+
+    def _edges(self) -> Iterator[tuple[Node, Node, bool]]:
+        for one in self.columns:
+            for source, target, is_sure in self._own(one):
+                yield (one, int(source)), (one, int(target)), is_sure
+            for other in self.columns:
+                if other != one:
+                    for source, target, is_sure in self._across(one, other):
+                        yield (one, int(source)), (other, int(target)), is_sure
+
+    def _own(self, column: int) -> Iterator[tuple[Point, Point, bool]]:
+        """On one rank; where state is sharded, it gets back only a part of what it gave."""
+        yield from ((point, Point.ACT, MUST) for point in (Point.PARAM, Point.DATA, Point.SEND))
+        yield (Point.ACT, Point.SEND, MAY)  # of a later layer
+        if self.places[column].get(_STAGES, 0) == self._last_stage():
+            yield from ((Point.ACT, Point.LOGITS, MUST), (Point.LOGITS, Point.LOSS, MUST))
+            yield from ((Point.DATA, Point.LOSS, MAY), (Point.LOSS, Point.BACKWARD, MUST))
+        else:
+            yield (Point.ACT, Point.HANDOVER, MUST)
+        yield from ((point, Point.REDUCE_IN, MUST) for point in (Point.ACT, Point.BACKWARD))
+        yield (Point.REDUCE_IN, Point.CONTRIBUTION, MUST)
+        yield (Point.CONTRIBUTION, Point.REDUCE_OUT, self.sharding == "none")
+        yield (Point.REDUCE_OUT, Point.NORM, MUST)
+        yield from ((point, Point.STATE, MAY) for point in (Point.REDUCE_OUT, Point.NORM))
+
+    def _across(self, one: int, other: int) -> Iterator[tuple[Point, Point, bool]]:
+        """From one rank to another."""
+        differ = {axis for axis, at in self.places[one].items() if self.places[other].get(axis) != at}
+        is_sharded = self.sharding != "none"
+        if differ <= _EXCHANGING:
+            is_summed = differ == {"tp"}
+            yield (Point.SEND, Point.ACT, is_summed)
+            yield (Point.LOGITS, Point.LOSS, is_summed)
+            yield from ((point, point, MAY) for point in (Point.SEND, Point.ACT, Point.BACKWARD))
+        if differ == {_STAGES}:
+            by = self.places[other][_STAGES] - self.places[one][_STAGES]
+            yield from [(Point.HANDOVER, Point.ACT, MUST)] if by == 1 else []
+            yield from [(Point.BACKWARD, Point.BACKWARD, MUST)] if by == -1 else []
+        if differ <= _REDUCING:
+            # experts and shards are reduced among some ranks only, which a metric does not tell apart
+            yield (Point.CONTRIBUTION, Point.REDUCE_OUT, not is_sharded and "ep" not in differ)
+            if is_sharded:
+                yield (Point.PARAM, Point.PARAM, MAY)
+            if self.sharding in ("zero1", "zero2"):
+                yield (Point.STATE, Point.STATE, MUST)
+        if is_sharded or "dp" not in differ:
+            yield (Point.REDUCE_OUT, Point.NORM, MUST)
 
 
-def _all_edges(run: Recording, with_loss: set[int]) -> Iterator[tuple[Node, Node]]:
-    ranks = range(len(run.ranks_R))
-    for rank in ranks:
-        has_loss = rank in with_loss
-        for point in Point:
-            if point < Point.STATE and not (point in (Point.ACT, Point.LOGITS, Point.LOSS) and not has_loss):
-                yield (rank, int(point)), (rank, int(point) + 1)
-        if not has_loss:  # an earlier pipeline stage: its activations still enter its own gradients
-            yield (rank, int(Point.ACT)), (rank, int(Point.BACKWARD))
-    for one in ranks:
-        for other in ranks:
-            if one == other:
-                continue
-            yield (one, int(Point.NORM)), (other, int(Point.STATE))
-            yield (one, int(Point.REDUCE_OUT)), (other, int(Point.NORM))
-            differ = _differing_axes(run, one, other)
-            if differ <= set(_EXCHANGING):
-                yield (one, int(Point.SEND)), (other, int(Point.ACT))
-                yield (one, int(Point.ACT)), (other, int(Point.ACT))
-                yield (one, int(Point.BACKWARD)), (other, int(Point.BACKWARD))
-            if differ <= set(_REDUCING):
-                yield (one, int(Point.REDUCE_IN)), (other, int(Point.REDUCE_OUT))
-                if run.layout is not None and run.layout.sharding != "none":
-                    yield (one, int(Point.STATE)), (other, int(Point.STATE))
-            if differ == {_STAGES} and _stage(run, other) == _stage(run, one) + 1:
-                yield (one, int(Point.ACT)), (other, int(Point.ACT))
-                yield (other, int(Point.BACKWARD)), (one, int(Point.BACKWARD))
-
-
-def _differing_axes(run: Recording, one: int, other: int) -> set[str]:
-    """The mesh axes along which two ranks differ; plain data parallel without a mesh."""
-    places = (
-        [run.layout.coordinates.get(int(run.ranks_R[at])) for at in (one, other)]
-        if run.layout
-        else [None, None]
-    )
-    if run.layout is None or places[0] is None or places[1] is None:
-        return {"dp"}
-    return {axis for axis, a, b in zip(run.layout.axes, places[0], places[1], strict=True) if a != b}
-
-
-def _stage(run: Recording, column: int) -> int:
-    assert run.layout is not None, "pipeline stages come from a mesh"
-    return run.layout.coordinates[int(run.ranks_R[column])][run.layout.axes.index(_STAGES)]
-
-
-def _reached(origin: Node, edges: dict[Node, list[Node]]) -> set[Node]:
-    """Every node that a non-finite value at ``origin`` gets to, itself included."""
-    found, waiting = {origin}, [origin]
+def _closure(start: set[Node], edges: dict[Node, set[Node]], barred: set[Node]) -> set[Node]:
+    """All that is reached from ``start`` without passing through what is barred."""
+    found, waiting = set(start), list(start)
     while waiting:
         for node in edges.get(waiting.pop(), ()):
-            if node not in found:
+            if node not in found and node not in barred:
                 found.add(node)
                 waiting.append(node)
     return found
