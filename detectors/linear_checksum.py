@@ -20,6 +20,7 @@ from .evidence import Check, CheckState, Finding
 from .groups import fingerprint, summing_groups
 from .linear_evidence import Place, evidence_of
 from .linear_fit import LEARNED_CHECKS, Given, Sums
+from .linear_rates import LinearChecksumConfig
 from .linear_rows import Reductions, agreed_at, columns_of, memberships, uneven
 from .linear_stream import LinearStream
 
@@ -57,7 +58,8 @@ class LinearChecksum:
 
     name: ClassVar[str] = "linear_checksum"
 
-    def __init__(self) -> None:
+    def __init__(self, config: LinearChecksumConfig | None = None) -> None:
+        self._config = config or LinearChecksumConfig()
         self._buckets: dict[str, _Bucket] = {}
         self._layout_mark = ""
         self._epoch = 0
@@ -122,7 +124,7 @@ class LinearChecksum:
         """Continue from ``state``."""
         self._buckets = {
             metric: _Bucket(
-                streams={least: LinearStream.restored(one) for least, one in held["streams"]},
+                streams={least: LinearStream.restored(one, self._config) for least, one in held["streams"]},
                 generation=held["generation"],
                 known_N=np.array(held["known"], np.int32),
                 complete=held["complete"],
@@ -179,7 +181,7 @@ class LinearChecksum:
         """Feed the checks of one group that are complete in a range of rows."""
         least = int(members_N[0])
         if least not in bucket.streams:
-            bucket.streams[least] = LinearStream(members_N)
+            bucket.streams[least] = LinearStream(members_N, config=self._config)
         stream = bucket.streams[least]
         group = f"{self._epoch}:{bucket.generation}:{least}"
         place = Place(self.name, block.attempt, reductions.metric, group)

@@ -20,14 +20,11 @@ from enum import StrEnum
 from typing import Any
 
 from .base import State
+from .linear_rates import MEDIAN_OF_ABSOLUTE, LinearChecksumConfig
 
 LEARNED_CHECKS = 32
 """Checks before a decision. The noise is 1.48 times their median residual, which up to fifteen wrong
-ones among them cannot move far; from 16 the tolerance would be exceeded 3000 times as often."""
-SIGMAS = 16.0
-"""Tolerance in standard deviations of the learned noise. With 32 checks to learn it from, one healthy
-check in 2.7e9 of Gaussian noise lies beyond it, and one in 9000 of Student's t with 4 degrees of freedom,
-which is why a single one close to it is only suspected."""
+ones among them cannot move far."""
 FLOOR = 1e-6
 """Least tolerance, relative to the sketches: sums of numbers that were printed with seven digits err by
 half of this."""
@@ -184,7 +181,9 @@ class Fit:
         return cls(**{**plain, "collective": Collective(plain["collective"])})
 
 
-def learn(checks_K: Sequence[Sums], members: int, given: Given) -> Fit | None:
+def learn(
+    checks_K: Sequence[Sums], members: int, given: Given, config: LinearChecksumConfig | None = None
+) -> Fit | None:
     """The relation in the first checks; None where there is none.
 
     >>> checks = [Sums.of(t, [1.0 + t, 2.0], [(3.0 + t) / 2] * 2) for t in range(LEARNED_CHECKS)]
@@ -192,6 +191,7 @@ def learn(checks_K: Sequence[Sums], members: int, given: Given) -> Fit | None:
     >>> fit.collective.value, fit.factor
     ('all_reduce', 0.5)
     """
+    sigmas = (config or LinearChecksumConfig()).sigmas
     shared = sum(check.has_one_result for check in checks_K)
     is_shared = 2 * shared > len(checks_K)
     collective = given.collective or (Collective.ALL_REDUCE if is_shared else Collective.REDUCE_SCATTER)
@@ -209,8 +209,8 @@ def learn(checks_K: Sequence[Sums], members: int, given: Given) -> Fit | None:
         return None
     size, chosen = next(one for one in noise if one[0] <= max(_EXACT_PREFERENCE * least, FLOOR))
     spreads = [check.spread / scale for check in checks_K if 0.0 < (scale := chosen.scale(check)) < math.inf]
-    tolerance = max(FLOOR, SIGMAS * size / _MEDIAN_OF_ABSOLUTE)
-    return replace(chosen, tolerance=tolerance, agreement=_agreement(spreads))
+    tolerance = max(FLOOR, sigmas * size / MEDIAN_OF_ABSOLUTE)
+    return replace(chosen, tolerance=tolerance, agreement=_agreement(spreads, sigmas))
 
 
 def clipped_fits(checks_K: Sequence[Sums], exact: Fit) -> list[Fit]:
@@ -232,16 +232,12 @@ def clip_norm_of(sums: Sums, fit: Fit) -> float:
     return share * sums.norm if 0.0 < share < 1.0 - _NEAR else math.nan
 
 
-_MEDIAN_OF_ABSOLUTE = 0.6745
-"""Median of the magnitude of a standard normal variable."""
-
-
-def _agreement(spreads: Sequence[float]) -> float:
+def _agreement(spreads: Sequence[float], sigmas: float) -> float:
     """Tolerance between results: as for residuals, from the median spread of those that differed at all."""
     differing = [spread for spread in spreads if spread > 0.0]
     if 2 * len(differing) <= len(spreads):
         return 0.0
-    return max(FLOOR, SIGMAS * statistics.median(differing) / _MEDIAN_OF_ABSOLUTE)
+    return max(FLOOR, sigmas * statistics.median(differing) / MEDIAN_OF_ABSOLUTE)
 
 
 def _noise(checks_K: Sequence[Sums], fit: Fit) -> float:

@@ -18,13 +18,11 @@ from ingest.blocks import Ranks
 from .base import State
 from .linear_clip import NEAR, ClipWatch
 from .linear_fit import FLOOR, LEARNED_CHECKS, Collective, Fit, Given, Sums, learn
+from .linear_rates import LinearChecksumConfig
 
-FAR = 8.0
-"""Times the tolerance (128 standard deviations of the learned noise) at which one check is enough to
-confirm; with Student's t of 4 degrees of freedom that is one healthy check in 3e7."""
 CONFIRMING_CHECKS = 2
 """Wrong checks of one episode that confirm it: of independent noise that reaches the tolerance once in
-9000 checks (see `SIGMAS`) two within eight come once in ten million."""
+9000 checks (Student's t of 4) two within eight come once in ten million."""
 CLOSING_CHECKS = 8
 """Right checks in a row that end an episode."""
 MAX_EPISODES = 16
@@ -104,6 +102,7 @@ class LinearStream:
     checked: int = 0
     episodes: list[Episode] = field(default_factory=list)
     clip: ClipWatch = field(default_factory=ClipWatch)
+    config: LinearChecksumConfig = field(default_factory=LinearChecksumConfig)
 
     def feed(
         self, sums: Sums, microbatch: int, in_N: Sequence[float], out_N: Sequence[float], given: Given
@@ -141,7 +140,7 @@ class LinearStream:
         }
 
     @classmethod
-    def restored(cls, state: State) -> LinearStream:
+    def restored(cls, state: State, config: LinearChecksumConfig) -> LinearStream:
         """The stream that gave ``state``."""
         plain: dict[str, Any] = {name: state[name] for name in _PLAIN}
         return cls(
@@ -152,6 +151,7 @@ class LinearStream:
                 Episode(**{**one, "later": [list(p) for p in one["later"]]}) for one in state["episodes"]
             ],
             clip=ClipWatch(**state["clip"]),
+            config=config,
             **plain,
         )
 
@@ -159,7 +159,7 @@ class LinearStream:
         self.learned.append(sums)
         if len(self.learned) < LEARNED_CHECKS:
             return
-        self.fit = learn(self.learned, len(self.ranks_N), given)
+        self.fit = learn(self.learned, len(self.ranks_N), given, self.config)
         self.is_unfit = self.fit is None
         for one in self.learned if self.fit is not None else ():
             assert self.fit is not None
@@ -179,7 +179,7 @@ class LinearStream:
         if current is None or (current.is_over and not is_full):
             current = self._open(found, sums, microbatch)
             current.may_be_clipping = may_be_clipping
-            current.is_confirmed = _is_far(found) and not may_be_clipping
+            current.is_confirmed = self._is_far(found) and not may_be_clipping
             is_new = True
         else:
             current.wrong_checks += 1
@@ -188,7 +188,7 @@ class LinearStream:
             current.may_be_clipping &= may_be_clipping
             if (not current.is_confirmed or is_new) and not current.may_be_clipping:
                 is_enough = current.wrong_checks >= CONFIRMING_CHECKS and not current.is_over
-                current.is_confirmed = current.is_confirmed or is_enough or _is_far(found)
+                current.is_confirmed = current.is_confirmed or is_enough or self._is_far(found)
                 is_new = True
         if clip_norm is not None:
             yield from self._withdraw(clip_norm)
@@ -234,7 +234,7 @@ class LinearStream:
             return
         if any(sums.norm > clip_norm * (1 + NEAR) for clip_norm, _ in self.clip.found):
             current.may_be_clipping = False
-            current.is_confirmed = current.statistic > FAR * max(current.threshold, FLOOR)
+            current.is_confirmed = current.statistic > self.config.far * max(current.threshold, FLOOR)
             yield current
 
     def _widen(self, current: Episode, found: _Finding, iteration: int) -> bool:
@@ -246,6 +246,9 @@ class LinearStream:
         current.later += [[iteration, place] for place in fresh]
         return bool(fresh)
 
+    def _is_far(self, found: _Finding) -> bool:
+        return found.statistic > self.config.far * max(found.threshold, FLOOR)
+
     def _close(self) -> Iterator[Episode]:
         current = self.episodes[-1] if self.episodes else None
         if current is not None and not current.is_over and self.clean_in_a_row >= CLOSING_CHECKS:
@@ -254,10 +257,6 @@ class LinearStream:
 
 
 _PLAIN = ("is_unfit", "level", "last_clean", "clean_in_a_row", "checked")
-
-
-def _is_far(found: _Finding) -> bool:
-    return found.statistic > FAR * max(found.threshold, FLOOR)
 
 
 def _judge(

@@ -16,10 +16,12 @@ from .evaluation import Evaluation, EvaluationConfig
 from .explosion import Explosion, ExplosionConfig
 from .joint import Joint, JointConfig
 from .linear_checksum import LinearChecksum
+from .linear_rates import LinearChecksumConfig
 from .loss_scale import LossScaleConfig
 from .nonfinite import Nonfinite
 from .peer_outlier import PeerOutlier, PeerOutlierConfig
 from .repeat import Repeat
+from .repeat_fold import RepeatConfig
 from .slowdown import Slowdown, SlowdownConfig
 from .stall import Stall, StallConfig
 
@@ -28,7 +30,7 @@ from .stall import Stall, StallConfig
 class DetectorsConfig:
     """The settings of the detectors that have any, each under its detector's name.
 
-    Values that must be equal leave nothing to set: their tolerance is learned.
+    Values that must be equal leave nothing to set (`checksum_vote`, `agreement`): their tolerance is learned.
     """
 
     nonfinite: LossScaleConfig = field(default_factory=LossScaleConfig)
@@ -39,6 +41,8 @@ class DetectorsConfig:
     peer_outlier: PeerOutlierConfig = field(default_factory=PeerOutlierConfig)
     joint: JointConfig = field(default_factory=JointConfig)
     slowdown: SlowdownConfig = field(default_factory=SlowdownConfig)
+    repeat: RepeatConfig = field(default_factory=RepeatConfig)
+    linear_checksum: LinearChecksumConfig = field(default_factory=LinearChecksumConfig)
 
     def __post_init__(self) -> None:
         least = self.explosion.loss_hold
@@ -58,8 +62,8 @@ def make_detectors(config: DetectorsConfig | None = None) -> list[Detector]:
         Explosion(config.explosion),
         ChecksumVote(),
         Agreement(),
-        Repeat(),
-        LinearChecksum(),
+        Repeat(config.repeat),
+        LinearChecksum(config.linear_checksum),
         CurveDrift(config.curve_drift),
         Evaluation(config.evaluation),
         Stall(config.stall),

@@ -7,152 +7,18 @@ the same position, and reported as ``<site>_checksum``: ``repeat_checksum/canary
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, ClassVar
-
-import numpy as np
+from dataclasses import replace
+from typing import ClassVar
 
 from firstfault.mesh import Layout
 from firstfault.telemetry import UNNAMED_RANK, Kind, contract_of
-from ingest.blocks import ChecksumBlock, Flags, Ints, IterationBlock, Ranks
+from ingest.blocks import IterationBlock
 
 from .base import State
 from .evidence import Annotation, Certainty, Check, CheckState, Direction, Evidence, Finding, Pattern, Sight
 from .groups import model_parallel_group
-from .rank_table import UNKNOWN, RankTable
+from .repeat_fold import Departure, RepeatConfig, SiteFold
 from .vote_suspects import MODEL_GROUP, WIDENED
-
-MAX_RANKS = 64
-"""Ranks told of per site; when more disagree with themselves the cause is not in them."""
-PROVING_AGREEMENTS = 7
-"""Equal repetitions, over all ranks, before a disagreement counts in full: the seven others of eight
-ranks at the first repetition. A job that is not deterministic is rarely so lucky."""
-PROVING_ALONE = 50
-"""The same where one rank is all there is: nobody else shows that the job is deterministic."""
-
-
-@dataclass(slots=True, eq=False)
-class _Departure:
-    """The first time that one rank disagreed with itself."""
-
-    rank: int
-    iteration: int
-    microbatch: int
-    last_clean: int | None
-    first: str
-    second: str
-    seen_ranks: Ranks
-    seen_bad: Flags
-    told: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Pairs:
-    """First and second result of a block, and where both were reported."""
-
-    block: IterationBlock
-    repeat: ChecksumBlock
-    reference: ChecksumBlock
-    clean_TR: Flags
-    bad_TR: Flags
-
-
-@dataclass(slots=True, eq=False)
-class _SiteFold:
-    """What is known of the repetitions of one site."""
-
-    table: RankTable = field(default_factory=RankTable)
-    """Columns: ``last_clean``, the last iteration of an equal repetition; ``compared``, the first of any."""
-    departures: list[_Departure] = field(default_factory=list)
-    departed: int = 0
-    """Ranks that ever disagreed with themselves."""
-    agreements: int = 0
-    not_deterministic_at: int | None = None
-    is_note_told: bool = False
-    lacks_reference: bool = True
-
-    def feed(self, block: IterationBlock, repeat: ChecksumBlock, reference: ChecksumBlock) -> None:
-        """Compare a block; stops for good where most ranks have disagreed."""
-        both_TR = repeat.present_TR & reference.present_TR
-        if self.not_deterministic_at is not None or not both_TR.any():
-            return
-        self.lacks_reference = False
-        equal_TR = (repeat.high_TR == reference.high_TR) & (repeat.low_TR == reference.low_TR)
-        clean_TR: Flags = both_TR & equal_TR
-        bad_TR: Flags = both_TR & ~equal_TR
-        at_R = self.table.rows(block.ranks_R)
-        compared_R = _first(both_TR, len(block))
-        if bad_TR.any():
-            self._depart(_Pairs(block, repeat, reference, clean_TR, bad_TR), compared_R)
-        seen_R = clean_TR.any(axis=0)
-        last_R = len(block) - 1 - np.argmax(clean_TR[::-1], axis=0)
-        self.table.column("last_clean")[at_R[seen_R]] = block.iteration_T[last_R[seen_R]]
-        self.table.column("compared")[at_R[compared_R < len(block)]] = 1
-        self.agreements += int(clean_TR.sum())
-
-    def certainty(self) -> Certainty:
-        """How far a departure is believed: the job must have proved deterministic elsewhere."""
-        enough = self.agreements >= PROVING_AGREEMENTS
-        return Certainty.CONFIRMED if enough and self.not_deterministic_at is None else Certainty.SUSPECTED
-
-    def snapshot(self) -> State:
-        """The whole state as plain data."""
-        state = {name: getattr(self, name) for name in _PLAIN}
-        departures = [asdict(departure) for departure in self.departures]
-        return {**state, "table": self.table.snapshot(), "departures": departures}
-
-    @classmethod
-    def restored(cls, state: State) -> _SiteFold:
-        """The fold that gave ``state``."""
-        plain: dict[str, Any] = {name: state[name] for name in _PLAIN}
-        departures = [_Departure(**held) for held in state["departures"]]
-        return cls(table=RankTable.restored(state["table"]), departures=departures, **plain)
-
-    def _depart(self, pairs: _Pairs, compared_R: Ints) -> None:
-        """Take the ranks that disagree for the first time, in order of position."""
-        length = len(pairs.block)
-        at_R = self.table.rows(pairs.block.ranks_R)
-        departed = self.table.column("departed")
-        was_compared = self.table.column("compared") != UNKNOWN
-        first_R = np.where(departed[at_R] == UNKNOWN, _first(pairs.bad_TR, length), length)
-        for t in np.unique(first_R[first_R < length]).tolist():
-            columns, before = np.flatnonzero(first_R == t), len(self.departures)
-            departed[at_R[columns]] = 1
-            self.departed += len(columns)
-            room = max(MAX_RANKS - len(self.departures), 0)
-            self.departures += [self._departure(pairs, t, column) for column in columns[:room].tolist()]
-            compared = was_compared.copy()
-            compared[at_R[compared_R <= t]] = True
-            if self._is_chance(int(compared.sum()), self.agreements + int(pairs.clean_TR[: t + 1].sum())):
-                self.not_deterministic_at = int(pairs.block.iteration_T[t])
-                self.departures = self.departures[:before]  # these say nothing of their ranks
-                return
-
-    def _is_chance(self, compared: int, agreements: int) -> bool:
-        """Whether most ranks have disagreed with themselves: then the job is not deterministic."""
-        if compared == 1:
-            return agreements < PROVING_ALONE
-        return 2 * self.departed > compared
-
-    def _departure(self, pairs: _Pairs, t: int, column: int) -> _Departure:
-        block = pairs.block
-        before = np.flatnonzero(pairs.clean_TR[:t, column])
-        at_R = self.table.rows(block.ranks_R)
-        known = int(self.table.column("last_clean")[at_R[column]])
-        last_clean = int(block.iteration_T[before[-1]]) if len(before) else known
-        seen_R = pairs.clean_TR[t] | pairs.bad_TR[t]
-        iteration = int(block.iteration_T[t])
-        return _Departure(
-            rank=int(block.ranks_R[column]),
-            iteration=iteration,
-            microbatch=int(block.microbatch_T[t]),
-            # equal earlier in the same iteration still leaves the whole iteration open
-            last_clean=None if last_clean == UNKNOWN else min(last_clean, iteration - 1),
-            first=_text(pairs.reference, t, column),
-            second=_text(pairs.repeat, t, column),
-            seen_ranks=block.ranks_R[seen_R],
-            seen_bad=pairs.bad_TR[t, seen_R],
-        )
 
 
 class Repeat:
@@ -165,8 +31,9 @@ class Repeat:
 
     name: ClassVar[str] = "repeat"
 
-    def __init__(self) -> None:
-        self._sites: dict[str, _SiteFold] = {}
+    def __init__(self, config: RepeatConfig | None = None) -> None:
+        self._config = config or RepeatConfig()
+        self._sites: dict[str, SiteFold] = {}
 
     def update(self, block: IterationBlock) -> list[Finding]:
         """Take the next settled positions."""
@@ -174,7 +41,7 @@ class Repeat:
         for metric, repeat in sorted(block.checksums.items()):
             if contract_of(metric).kind is not Kind.REPEAT:
                 continue
-            fold = self._sites.setdefault(metric, _SiteFold())
+            fold = self._sites.setdefault(metric, SiteFold(self._config))
             reference = block.checksums.get(reference_of(metric))
             if reference is not None and len(block):
                 fold.feed(block, repeat, reference)
@@ -204,9 +71,9 @@ class Repeat:
 
     def restore(self, state: State) -> None:
         """Continue from ``state``."""
-        self._sites = {metric: _SiteFold.restored(held) for metric, held in state.items()}
+        self._sites = {metric: SiteFold.restored(held, self._config) for metric, held in state.items()}
 
-    def _news(self, block: IterationBlock, metric: str, fold: _SiteFold) -> list[Finding]:
+    def _news(self, block: IterationBlock, metric: str, fold: SiteFold) -> list[Finding]:
         findings: list[Finding] = []
         certainty, is_withdrawn = fold.certainty(), fold.not_deterministic_at is not None
         state = "withdrawn" if is_withdrawn else certainty.value
@@ -247,23 +114,11 @@ def _who_computes(metric: str, rank: int, layout: Layout | None) -> tuple[int, .
     return model_parallel_group(layout, rank) if is_canary and layout is not None else (rank,)
 
 
-_PLAIN = ("departed", "agreements", "not_deterministic_at", "is_note_told", "lacks_reference")
-
-
-def _is_usable(fold: _SiteFold) -> bool:
+def _is_usable(fold: SiteFold) -> bool:
     return not fold.lacks_reference and fold.not_deterministic_at is None
 
 
-def _first(flag_TR: Flags, length: int) -> Ints:
-    """First row of each column that has the flag, ``length`` where none has."""
-    return np.where(flag_TR.any(axis=0), np.argmax(flag_TR, axis=0), length)
-
-
-def _text(checksums: ChecksumBlock, t: int, column: int) -> str:
-    return f"{int(checksums.high_TR[t, column]) << 64 | int(checksums.low_TR[t, column]):016x}"
-
-
-def _evidence(block: IterationBlock, metric: str, departure: _Departure) -> Evidence:
+def _evidence(block: IterationBlock, metric: str, departure: Departure) -> Evidence:
     ranks = _who_computes(metric, departure.rank, block.layout)
     sight = Sight(
         metric=metric,
