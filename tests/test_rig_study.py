@@ -75,7 +75,7 @@ def test_the_table_says_how_many_cases_and_what_others_found() -> None:
         and case.fault.site in (Site.FORWARD, Site.ACT_GRAD, Site.WEIGHT_GRAD)
         for case in cases(QUICK)
     )
-    assert f"{flips} of {flips}" in table
+    assert f"; {flips} of {flips})" in table
 
 
 def test_the_picture_is_an_image_with_a_bar_for_every_recipe() -> None:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
 from .outcomes import Outcome
-from .spec import Kind, Site
-from .study import RECIPES
-from .study_report import by_bit_class, is_computed_flip
+from .spec import Kind
+from .study import UNIT_SITES
+from .study_report import by_bit_class, by_kind, by_recipe, by_site, is_computed_flip
 from .study_results import Result
 
 _COLOURS = {
@@ -20,18 +20,19 @@ _COLOURS = {
     Outcome.NONFINITE_LATER: "#a83279",
     Outcome.NONFINITE_NOW: "#5b2a86",
 }
-_WIDTH, _LEFT, _BAR, _ROW = 960, 250, 560, 26
+_WIDTH, _LEFT, _BAR, _ROW = 960, 210, 560, 26
 _FONT = 'font-family="sans-serif" font-size="13"'
 
 
 def picture(results: Sequence[Result]) -> str:
-    """An SVG with one bar a group: flips of computed values by bit and recipe, all flips by site."""
+    """An SVG with a bar for each kind, recipe, class of bits and site."""
     flips = [one for one in results if one.kind is Kind.BIT_FLIP]
     computed = [one for one in flips if is_computed_flip(one)]
     groups = [
+        ("faults of computed values, by kind", by_kind(results)),
+        ("… by recipe", by_recipe([one for one in results if one.site in UNIT_SITES])),
         ("single flips of computed values, by bit", by_bit_class(computed)),
-        ("… by recipe", {name: [one for one in computed if one.recipe == name] for name in RECIPES}),
-        ("single flips, by site", {site.value: [one for one in flips if one.site is site] for site in Site}),
+        ("single flips, by site", by_site(flips)),
     ]
     parts: list[str] = []
     y = 64
