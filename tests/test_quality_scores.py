@@ -71,11 +71,12 @@ def test_labels_are_counted_against_the_truth() -> None:
     assert macro_f1(rows).value == pytest.approx((0.5 + 0.5 + 1.0) / 3)
 
 
-def test_a_fault_that_nothing_shows_is_not_asked_for_but_a_spike_that_passes_is() -> None:
+def test_only_faults_that_mattered_and_show_are_asked_for() -> None:
     unseen = a_row("healthy", a_found(DRIFT, 600), injected_at=500, is_observable=False)
     harmless = a_row(DRIFT, onset=500, mattered=False)
     spike = a_row("healthy", injected_at=500, mattered=False)
-    assert scored([unseen, harmless, spike]) == [spike]
+    asked = a_row(DRIFT, onset=500)
+    assert scored([unseen, harmless, spike, asked]) == [asked]
 
 
 def test_delays_count_logged_points_from_the_onset_and_nothing_before_it() -> None:

@@ -33,10 +33,7 @@ def wrong(row: Row) -> Iterator[str]:
     """What is wrong with a judgement, if anything."""
     if row.false_alarms:
         yield "false alarm"
-    is_asked = row.truth.is_observable and (row.truth.mattered or not row.is_faulty)
-    if not row.is_faulty or not is_asked:
-        if not row.is_right and not row.false_alarms and is_asked:
-            yield "wrong label"
+    if not row.is_faulty or not row.truth.is_observable:
         return
     if not row.is_right:
         yield "missed" if not row.judgement.confirmed else "wrong label"

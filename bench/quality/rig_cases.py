@@ -1,7 +1,8 @@
 """Jobs of the fault-injection rig as cases: of each seed one healthy job, and faults that strike it.
 
 The healthy run is the golden twin of the others, which are computed from where their faults strike. A seed
-makes one *group*; every second one trains without clipping and norm layers, since nothing explodes with them.
+makes one *group*; every second data parallel one trains without clipping and norm layers, since nothing
+explodes with them.
 """
 
 from __future__ import annotations
@@ -13,9 +14,8 @@ from dataclasses import replace
 from firstfault.drill.plans import DrillError
 from firstfault.drill.rig.catalogue import CATALOGUE, check, draw
 from firstfault.drill.rig.layout_entries import LAYOUT_ENTRIES
-from firstfault.drill.rig.layouts import LAYOUTS, has_site
-from firstfault.drill.rig.spec import Fault, Job, Kind, LayoutName, ModelSize, Site
-from firstfault.drill.rig.training import RigTraining
+from firstfault.drill.rig.layouts import has_site
+from firstfault.drill.rig.spec import Fault, Job, Kind, LayoutName, Site
 from firstfault.drill.rig.truth import TierTruth, judge_truth
 from firstfault.drill.rig.truth import Truth as RigTruth
 from firstfault.drill.rig.variety import healthy_job, variety_of
@@ -64,41 +64,17 @@ _TRIES = 50
 def rig_specs(seed: int) -> list[Spec]:
     """The cases of one group, the healthy one first."""
     job = job_of(seed)
-    special = variety_of(seed).value if job.layout.name is LayoutName.DP else job.layout.name.value
-    names = [f"{_HEALTHY}:{special}", *(_family(fault) for fault in faults_of(seed, job))]
+    names = [f"{_HEALTHY}:{variety_of(seed).value}", *(_family(fault) for fault in faults_of(seed, job))]
     return [Spec(origin=Origin.RIG, family=name, seed=seed, tiers=TIERS) for name in names]
 
 
 def job_of(seed: int) -> Job:
     """The healthy job of a seed."""
-    if seed % 3 == 2:
-        return _job_of_layout(seed)
     job = healthy_job(seed)
-    if seed % 2 == 0:
+    if seed % 2 == 0 or job.layout.name is not LayoutName.DP:
         return job
     model = replace(job.model, is_normalised=False)
     return replace(job, model=model, training=replace(job.training, clip_norm=None, weight_decay=0.0))
-
-
-def _job_of_layout(seed: int) -> Job:
-    """A plain healthy job of one of the layouts beyond data parallel, in turn."""
-    rng = random.Random(f"layout/{seed}")
-    others = [layout for name, layout in LAYOUTS.items() if name is not LayoutName.DP]
-    layout = others[seed // 3 % len(others)]
-    training = RigTraining(
-        peak_lr=2e-3 * 3 ** rng.random(),
-        schedule=rng.choice(("cosine", "linear", "constant")),
-        warmup_iterations=rng.choice((20, 40)),
-    )
-    return Job(
-        seed=seed,
-        run=f"{layout.name.value}-{seed}",
-        layout=layout,
-        # a layer for each stage of a pipeline
-        model=ModelSize(layers=max(2, layout.size("pp"))),
-        iterations=rng.randrange(300, 501, 50),
-        training=training,
-    )
 
 
 def faults_of(seed: int, job: Job) -> list[Fault]:

@@ -54,15 +54,14 @@ def quantile(values: Sequence[float], part: float) -> Figure:
 
 
 def scored(rows: Sequence[Row]) -> list[Row]:
-    """Rows whose label can be asked for: healthy runs, spikes that pass, and faults that mattered and show.
+    """Rows whose label can be asked for: healthy runs, and faults that mattered and show as a fault.
 
-    A fault that nothing of the tier shows is left out: whoever names it was lucky or wrong.
+    What nothing of the tier shows, or what shows as healthy runs do too (a spike that passes), is left out.
     """
     return [
         row
         for row in rows
-        if row.truth.injected_at is None
-        or (row.truth.is_observable and (row.truth.mattered or not row.is_faulty))
+        if row.truth.injected_at is None or (row.is_faulty and row.truth.is_observable and row.truth.mattered)
     ]
 
 
