@@ -40,15 +40,15 @@ class Task:
     peers: tuple[str, ...] = ()
 
 
-GROUPS = (30, 1000)
+GROUPS = (24, 1000)
 """Jobs of the rig, each healthy once and struck by four faults: quick, full."""
 SURROGATES = (70, 700)
 """Surrogates of recorded healthy curves: quick, full."""
 PEER_SURROGATES = 14
 """Surrogates that peers are asked about: one of each recorded curve."""
-PEER_CURVES = 6
+PEER_CURVES = 5
 """Curves of each family that peers are asked about in a quick run: a second a curve for all of them."""
-PEER_GROUPS = 8
+PEER_GROUPS = 6
 """Jobs of the rig of which they are."""
 
 

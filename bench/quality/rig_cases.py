@@ -24,7 +24,7 @@ from firstfault.wire import encode_event, encode_record
 
 from .case import TIERS, Origin, Recording, Spec, Tier, Truth
 
-TAIL_ITERATIONS = 250
+TAIL_ITERATIONS = 200
 """How long a run goes on behind its fault: slow ones show within it, and the rest says nothing new."""
 _LOUD = (Kind.NAN, Kind.INF, Kind.INF_MINUS_INF, Kind.NAN_INPUT, Kind.LOG_OF_ZERO, Kind.EXPONENT_OVERFLOW)
 _GROWING = (
