@@ -16,7 +16,6 @@ from collections.abc import Sequence
 import torch
 
 from ..checksum import row_checksums
-from ..plans import DrillError
 from . import observing
 from .model_parallel import ModelParallel, Passed
 from .part_looks import Said, put
@@ -38,13 +37,8 @@ class Pipeline(ModelParallel):
     def make_parts(self) -> list[Part]:
         layout = self.job.layout
         count, self._data_ranks_count, self._tensor_ranks = (layout.size(axis) for axis in ("pp", "dp", "tp"))
-        size = self.job.model
-        if size.layers < count:
-            raise DrillError(f"model.layers must be at least one a stage ({count}), got {size.layers}")
-        if size.heads % self._tensor_ranks:
-            raise DrillError(f"model.heads must be a multiple of {self._tensor_ranks}, got {size.heads}")
         per_stage = self._data_ranks_count * self._tensor_ranks
-        model = StagedModel(size, count, per_stage, self._tensor_ranks, self.job.seed)
+        model = StagedModel(self.job.model, count, per_stage, self._tensor_ranks, self.job.seed)
         self._model = model
         return [self._part(stage, per_stage) for stage in model.stages]
 
