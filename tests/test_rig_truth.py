@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
@@ -276,3 +277,27 @@ def test_a_fault_after_the_world_shrank_is_seen_among_the_ranks_that_are_left() 
     twin.checksums["param_checksum"][70:, 2] = twin.checksums["param_checksum"][70:, 0]
     (broken,) = broken_relations(faulty, twin)
     assert (broken.position, broken.iteration, broken.ranks) == (70, 30, (2,))
+
+
+def test_replicas_that_part_in_several_stages_are_all_suspects_and_nobody_is_where_the_culprit_is_not() -> (
+    None
+):
+    places = {rank: divmod(rank, 2) for rank in range(8)}
+    twin = healthy(layout=Layout(axes=("pp", "dp"), coordinates=places))
+    both = with_checksum(twin, "param_checksum", (slice(200, None), [2, 4]))
+    assert judge_truth(both, twin, FAULT).tiers[Tier.CHECKSUMS].ranks == (2, 3, 4, 5)
+    others = with_checksum(twin, "param_checksum", (slice(200, None), [0, 4]))
+    assert judge_truth(others, twin, FAULT).tiers[Tier.CHECKSUMS].ranks == ()
+
+
+def test_ranks_of_different_experts_may_not_read_the_same_data() -> None:
+    places = {rank: divmod(rank, 4) for rank in range(8)}
+    twin = healthy(layout=Layout(axes=("dp", "ep"), coordinates=places))
+    sums, present = dict(twin.checksums), dict(twin.present)
+    sums["data_checksum"] = np.arange(400 * 8, dtype=np.uint64).reshape(400, 8)
+    present["data_checksum"] = np.ones((400, 8), dtype=np.bool_)
+    twin = replace(twin, checksums=sums, present=present)
+    same = sums["data_checksum"].copy()
+    same[200:, 3] = same[200:, 4]
+    truth = judge_truth(replace(twin, checksums={**sums, "data_checksum": same}), twin, FAULT)
+    assert (truth.tiers[Tier.CHECKSUMS].label, truth.tiers[Tier.CHECKSUMS].ranks) == ("silent_drift", (3, 4))

@@ -73,6 +73,9 @@ class Recording:
             return [np.arange(len(self.ranks_R))] if is_plain and len(self.ranks_R) > 1 else []
         members: dict[tuple[int, ...], list[int]] = {}
         along = contract_of(metric).axes(relation)
+        if relation is Relation.DISTINCT and along:
+            # whatever ranks it is not the same for read data of their own: those of other experts too
+            along = frozenset(self.layout.axes) - contract_of(metric).axes(Relation.EQUAL)
         for column, rank in enumerate(self.ranks_R.tolist()):
             key = self.layout.group_key(rank, along)
             if key is not None:

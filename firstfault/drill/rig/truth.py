@@ -80,12 +80,14 @@ class Shown:
 
     curves: tuple[CurveEvent, ...]
     broken: tuple[Broken, ...]
+    culprit: int | None = None
+    """The rank that the fault struck; None where it struck all."""
 
     def within(self, tier: Tier) -> Shown:
         """What a job of this tier reports of it."""
         curves = tuple(one for one in self.curves if has(tier, one.metric))
         broken = tuple(one for one in self.broken if has(tier, one.metric) and tier is not Tier.CURVE)
-        return Shown(curves, broken)
+        return Shown(curves, broken, self.culprit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ class _Event:
 def judge_truth(faulty: Recording, twin: Recording, fault: Fault) -> Truth:
     """The truth of ``faulty``, given the same run without its ``fault``."""
     faulty, twin = align(faulty, twin)
-    shown = Shown(tuple(curve_events(faulty, twin)), tuple(broken_relations(faulty, twin)))
+    shown = Shown(tuple(curve_events(faulty, twin)), tuple(broken_relations(faulty, twin)), fault.rank)
     return Truth(
         fault=fault,
         phase=phase_of_fault(fault),
@@ -140,7 +142,7 @@ def _relations(faulty: Recording, twin: Recording, shown: Shown) -> list[_Event]
             is_observable=True,
             onset=one.iteration,
             last_clean=one.last_clean,
-            ranks=_common(one, alike, twin) if label == DRIFT else _grown(faulty, twin, one),
+            ranks=_common(one, alike, twin, shown.culprit) if label == DRIFT else _grown(faulty, twin, one),
             metrics=tuple(sorted({other.metric for other in alike})),
             is_exact=one.is_exact,
         )
@@ -148,11 +150,19 @@ def _relations(faulty: Recording, twin: Recording, shown: Shown) -> list[_Event]
     return found
 
 
-def _common(one: Broken, alike: list[Broken], twin: Recording) -> tuple[int, ...]:
-    """The ranks that all relations broken at one position point at; empty where that is everybody."""
+def _common(one: Broken, alike: list[Broken], twin: Recording, culprit: int | None) -> tuple[int, ...]:
+    """The ranks that all relations broken at one position point at; empty where that is everybody.
+
+    Also where ranks feed each other (stages, experts) and none of them points at the culprit: what it sent
+    was not seen, only what others made of it.
+    """
     ranks = set(one.ranks)
     for other in alike:
-        ranks = ranks & set(other.ranks) or ranks
+        apart = set(other.ranks) if one.is_exact and other.is_exact else set()
+        ranks = ranks & set(other.ranks) or ranks | apart
+    feeds_others = twin.layout is not None and len(twin.layout.axes) > 1
+    if feeds_others and culprit is not None and culprit not in ranks:
+        return ()
     return () if len(ranks) == len(twin.ranks_R) > 2 else tuple(sorted(ranks))
 
 
