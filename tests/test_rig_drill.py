@@ -11,6 +11,8 @@ import pytest
 from firstfault.drill.rig import DrillError, Kind, LayoutName, ModelSize, Site
 from firstfault.drill.rig.catalogue import CATALOGUE
 from firstfault.drill.rig.drilling import RigDrill, log_path, planned, write_drill
+from firstfault.drill.rig.page import page
+from firstfault.drill.rig.signs import ELSEWHERE, SIGNS
 
 
 @pytest.mark.parametrize("kind", CATALOGUE)
@@ -65,6 +67,12 @@ def test_a_pipeline_has_a_block_for_each_stage() -> None:
     assert job.model.layers == 4
     with pytest.raises(DrillError, match=r"model\.layers must be at least the 4 stages, got 2"):
         replace(job, model=ModelSize())
+
+
+def test_the_page_of_faults_is_that_of_the_catalogue() -> None:
+    written = Path(__file__).parent.parent / "docs" / "faults.md"
+    assert written.read_text(encoding="utf-8") == page()
+    assert {site for entry in CATALOGUE.values() for site in entry.sites} == {*SIGNS, *ELSEWHERE} == set(Site)
 
 
 def test_a_log_is_a_file_of_ours_or_goes_into_a_folder(tmp_path: Path) -> None:

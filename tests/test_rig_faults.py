@@ -9,6 +9,7 @@ import pytest
 
 from firstfault.drill.rig import Fault, Kind, Site
 from firstfault.drill.rig.catalogue import CATALOGUE
+from firstfault.drill.rig.signs import SIGNS
 from firstfault.telemetry import Record
 
 from .rig_builders import (
@@ -28,51 +29,30 @@ pytestmark = pytest.mark.torch
 
 ALL = list(range(RANKS))
 ONE = [STRUCK]
-UPDATED = {"param_checksum": ALL, "optim_checksum": ALL, "grad_checksum": ALL}
-ONE_UPDATED = {"param_checksum": ONE, "optim_checksum": ONE}
-# what a fault at a site changes first, and what it cannot have changed by then
-EXPECTED: dict[Site, tuple[dict[str, list[int]], tuple[str, ...]]] = {
-    Site.DATA: (UPDATED | {"data_checksum": ONE}, ("canary_checksum",)),
-    Site.FORWARD: (UPDATED | {"grad_sketch_in": ONE}, ("data_checksum",)),
-    Site.RECOMPUTE: (UPDATED | {"repeat_checksum/recompute": ONE}, ("loss", "recompute_checksum")),
-    Site.ACT_GRAD: (UPDATED | {"grad_sketch_in": ONE}, ("loss", "recompute_checksum")),
-    Site.WEIGHT_GRAD: (UPDATED | {"grad_sketch_in": ONE}, ("loss", "act_grad_norm/layer0")),
-    Site.REDUCE_IN: (UPDATED, ("loss", "local_grad_norm", "grad_absmax", "grad_sketch_in")),
-    Site.REDUCE_OUT: (ONE_UPDATED | {"grad_checksum": ONE}, ("loss", "local_grad_norm")),
-    Site.REDUCE_ALL: (UPDATED, ("loss", "local_grad_norm", "grad_sketch_in")),
-    Site.PARAMETER: ({"param_checksum": ONE}, ("loss", "grad_norm", "grad_checksum", "optim_checksum")),
-    Site.FIRST_MOMENT: (ONE_UPDATED, ("loss", "grad_norm", "grad_checksum")),
-    Site.SECOND_MOMENT: (ONE_UPDATED, ("loss", "grad_norm", "grad_checksum")),
-    Site.LOSS_FUNCTION: (
-        UPDATED | {"loss": ALL},
-        ("data_checksum", "recompute_checksum", "nonfinite_logits"),
-    ),
-    Site.LOSS_SCALE: (ONE_UPDATED | {"loss_scale": ONE}, ("loss", "local_grad_norm", "grad_checksum")),
-    Site.SCHEDULE: ({"lr": ALL, "param_checksum": ALL}, ("loss", "grad_norm", "optim_checksum")),
-    Site.CHECKPOINT: ({"param_checksum": ALL, "loss": ONE, "canary_checksum": ONE}, ("data_checksum",)),
-}
 CASES = [
     (kind, site)
     for kind, entry in CATALOGUE.items()
     for site in entry.sites
-    if site in EXPECTED and fits(small_job(), kind)
+    if site in SIGNS and fits(small_job(), kind)
 ]
 
 
 @pytest.mark.parametrize(("kind", "site"), CASES)
 def test_a_fault_shows_first_behind_its_site_and_on_its_rank(kind: Kind, site: Site) -> None:
     effect = effects(site)[kind]
-    shown, untouched = EXPECTED[site]
+    signs = SIGNS[site]
     starts_at = 0 if CATALOGUE[kind].from_start else STRIKE
     # the attempt after the restart repeats iteration 3
     assert effect.at == ((1, 3) if site is Site.CHECKPOINT else (0, starts_at))
     whole = sure_fault(kind, site).rank is None
-    for metric, ranks in shown.items():
-        assert effect.ranks.get(metric) == (ALL if whole else ranks), metric
-    assert [metric for metric in untouched if metric in effect.ranks] == []
+    for metric in signs.own:
+        assert effect.ranks.get(metric) == (ALL if whole else ONE), metric
+    for metric in signs.everywhere:
+        assert effect.ranks.get(metric) == ALL, metric
+    assert [metric for metric in signs.clean if metric in effect.ranks] == []
 
 
-@pytest.mark.parametrize("site", EXPECTED)
+@pytest.mark.parametrize("site", SIGNS)
 def test_a_lasting_fault_of_the_computation_shows_in_the_canary_of_its_rank_alone(site: Site) -> None:
     lasting = [
         kind for kind in effects(site) if CATALOGUE[kind].lasts is None and CATALOGUE[kind].is_of_one_rank
