@@ -51,7 +51,7 @@ class JointConfig:
     """Positions at which two metrics must have been reported before the fit is made, from the last 256 of
     them. It loads scikit-learn, which takes a second: short runs are judged without."""
     iterations_per_alarm: float = 1_000_000.0
-    """Healthy iterations to one false suspicion, all ranks together: ten times as many as for a single
+    """Healthy iterations to one false suspicion, all ranks together: forty times as many as for a single
     metric, since a person cannot see it in any one curve."""
     hold_points: int = 96
     """Least points on which a suspicion must repeat itself before it is confirmed."""
