@@ -42,6 +42,11 @@ class Case:
         return self.draft.root.pattern is Pattern.LOW_TEST_ACCURACY
 
     @property
+    def is_of_loss(self) -> bool:
+        """Whether the loss of a rank was the first to go wrong."""
+        return self.origin.metric.partition("/")[0] in ("loss", "nonfinite_loss")
+
+    @property
     def names_ranks(self) -> bool:
         """Whether the fault is pinned to some of the ranks."""
         return self.first.scope is Scope.RANKS

@@ -37,13 +37,12 @@ START_ITERATIONS = 100
 
 def rank_causes(case: Case) -> tuple[Cause, ...]:
     """The causes that the evidence allows, most likely first; never empty."""
-    stage = _stage(case)
     own = STALL_RULES if case.family is Family.STALL else EVALUATION_RULES if case.is_of_evaluation else {}
     judged = [(kind, *own.get(kind, rule)(case)) for kind, rule in _RULES]
     if max(confidence for _, confidence, _ in judged) < LIKELY:
         judged.append((CauseKind.UNDETERMINED, *_undetermined(case)))
     found = [
-        Cause(kind=kind, stage=stage, confidence=confidence, because=tuple(because))
+        Cause(kind=kind, stage=_stage(case, kind), confidence=confidence, because=tuple(because))
         for kind, confidence, because in judged
         if because and confidence > 0
     ]
@@ -54,9 +53,17 @@ Judged = tuple[float, list[str]]
 _NOTHING: Judged = (0.0, [])
 
 
-def _stage(case: Case) -> str:
+_ACTS_AT = {
+    CauseKind.DATA: "before_reduce",
+    CauseKind.LOSS_FUNCTION: "before_reduce",
+    CauseKind.HYPERPARAMETER: "after_reduce",
+}
+"""Where in an iteration a cause acts, whatever curve shows it: the learning rate in the update."""
+
+
+def _stage(case: Case, kind: CauseKind) -> str:
     if case.family not in (Family.NONFINITE, Family.DIFFERENCE):
-        return "unknown"
+        return _ACTS_AT.get(kind, "unknown")
     phase = case.origin.phase
     if phase <= Phase.REDUCE_IN or case.draft.root.detail.get(WIDENED) == BEFORE_REDUCTION:
         return "before_reduce"
@@ -130,8 +137,7 @@ def _data(case: Case) -> Judged:
 
 
 def _loss_function(case: Case) -> Judged:
-    is_loss = case.origin.metric.partition("/")[0] in ("loss", "nonfinite_loss")
-    if case.family is Family.NONFINITE and is_loss and case.is_clean("nonfinite_logits"):
+    if case.family is Family.NONFINITE and case.is_of_loss and case.is_clean("nonfinite_logits"):
         return (0.8, ["the logits were finite and the loss was not"])
     return _NOTHING
 
@@ -186,7 +192,9 @@ def _software(case: Case) -> Judged:
         return (0.4, ["several ranks at once: what they share, software or a link, is likelier"])
     if is_contribution(case):
         return (0.35, ["a reduction that starts before the gradient is written would look the same"])
-    if case.family is Family.DIFFERENCE and case.names_ranks:
+    if case.draft.root.detail.get(WIDENED) == BEFORE_REDUCTION:
+        return (0.45, ["a replicated layer parts along tp alone: its gradients may not be added up there"])
+    if case.family is Family.DIFFERENCE and (case.names_ranks or case.first.tie):
         return (0.25, ["a stray write or a race would look the same"])
     if case.family is Family.NONFINITE and case.names_ranks:
         return (0.2, ["a division by zero or a stray write would look the same"])

@@ -13,6 +13,11 @@ from .precedence import Family
 from .stall_causes import of_hardware
 from .trail import ATTEMPT
 
+TIE_PENALTY = 0.05
+"""What a tie takes from the confidence: which of them it was is not known, but one of them it was."""
+ALL_LIMIT = 0.4
+"""Highest confidence where every rank is a suspect because values differ without a majority: two replicas,
+two halves of a mesh. That something computed wrong is as sure as with three, not that it was one device."""
 Judged = tuple[float, list[str]]
 _NOTHING: Judged = (0.0, [])
 
@@ -35,6 +40,11 @@ def of_device(case: Case) -> Judged:
         # Everybody at once: a device can only be named by its own record near the onset.
         if ATTEMPT in case.draft.root.detail:
             return (0.45, ["repeated on the same data the job got another result: one of them was wrong"])
+        if case.family is Family.DIFFERENCE and case.first.tie and FAULT not in case.draft.root.detail:
+            return (
+                ALL_LIMIT,
+                [f"one of {case.first.rank_count} ranks was first, without a majority", *record.near],
+            )
         if is_of_an_owner(case):
             return (
                 0.5,
@@ -57,7 +67,7 @@ def of_device(case: Case) -> Judged:
         confidence = min(confidence, CONTRIBUTION_LIMIT)
         because.append("what it computed may be right and lost on the way")
     if case.first.tie:
-        confidence -= 0.15
+        confidence -= TIE_PENALTY
     if case.family is Family.NONFINITE:
         is_input_clean = case.is_clean("nonfinite_input")
         confidence -= 0.05 if is_input_clean else 0.1
@@ -70,7 +80,7 @@ def of_device(case: Case) -> Judged:
         confidence, because = 0.2, [*because, "it differed at the first check already"]
     if case.is_bad("nonfinite_input") or case.origin.metric.startswith("data_checksum"):
         confidence = 0.1
-    if case.is_clean("nonfinite_logits") and case.origin.phase is Phase.FORWARD:
+    if case.is_clean("nonfinite_logits") and case.is_of_loss:
         confidence -= 0.2
     if failed_again(case.first, LABEL_OF[case.draft.root.pattern], case.before):
         confidence /= 2

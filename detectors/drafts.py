@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .evidence import Certainty, Evidence, Pattern
 from .precedence import Family, Outcome, are_concurrent, family, outcome, position
@@ -58,7 +58,7 @@ def draft_incidents(evidence: Iterable[Evidence]) -> list[Draft]:
     root of a confirmed incident. So does what recovered: a loss that came back while the gradient norm did
     not is the same fault. Otherwise it stands for itself: spikes of a run are not one fault.
     """
-    ordered = sorted(evidence, key=position)
+    ordered = sorted(confirm_each_other(evidence), key=position)
     strong = [one for one in ordered if not one.supporting]
     confirmed: list[Draft] = []
     for one in _of(strong, Certainty.CONFIRMED):
@@ -76,6 +76,30 @@ def draft_incidents(evidence: Iterable[Evidence]) -> list[Draft]:
     for one in (one for one in ordered if one.supporting):
         _attach(drafts, one)
     return sorted(drafts, key=lambda draft: position(draft.root))[:MAX_DRAFTS]
+
+
+def confirm_each_other(evidence: Iterable[Evidence]) -> list[Evidence]:
+    """``evidence``; values that differed once too little to be sure of it are confirmed by state that does.
+
+    A reduced number that is off by rounding on one rank may be chance. Where a checksum of the same rank
+    differs from inside the same interval on, it was the first sign of it.
+    """
+    every = list(evidence)
+    sure = [one for one in every if one.certainty is Certainty.CONFIRMED and _is_exact(one)]
+    return [
+        replace(one, certainty=Certainty.CONFIRMED)
+        if one.certainty is Certainty.SUSPECTED
+        and _is_exact(one)
+        and one.last_clean is not None
+        and any(are_concurrent(one, other) and not set(one.ranks).isdisjoint(other.ranks) for other in sure)
+        else one
+        for one in every
+    ]
+
+
+def _is_exact(one: Evidence) -> bool:
+    """Whether it tells of values that must be equal, and may open an incident."""
+    return family(one) is Family.DIFFERENCE and one.pattern is not Pattern.PEER_DRIFT and not one.supporting
 
 
 def _is_beside(draft: Draft, one: Evidence) -> bool:

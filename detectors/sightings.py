@@ -81,8 +81,8 @@ class Sightings:
         if is_act and not self.routes:
             # It counts all that the rank computes, and what it sends is part of that.
             self.clean[Stage.SEND] |= clean_R
-        elif stage is Stage.SEND:
-            self.clean[Stage.PARTIAL_LOSS] |= clean_R
+        elif stage is Stage.SEND and "/tp" in sight.metric:
+            self.clean[Stage.PARTIAL_LOSS] |= clean_R  # the loss is the last thing that a tp group adds up
 
     def _see_before(self, sight: Sight, role: Role) -> None:
         """Take what was clean in the update of the iteration before."""

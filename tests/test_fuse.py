@@ -311,3 +311,13 @@ def test_a_flood_of_evidence_is_fused_in_bounded_time_and_space() -> None:
     judged = verdict(*flood)
     assert len(judged.incidents) <= 200
     assert sum(one.evidence_count for one in judged.incidents) == 1500
+
+
+def test_a_number_that_differed_once_is_confirmed_by_state_of_the_same_rank_that_does() -> None:
+    more = {"ranks": (3,), "certainty": Certainty.SUSPECTED, "detector": "agreement"}
+    norm = evidence(Pattern.COLLECTIVE_MISMATCH, "grad_norm", 72, **more)
+    (incident,) = verdict(norm, divergence([3], 80, 60)).incidents
+    first = incident.first
+    assert (first.metric, first.interval, first.ranks) == ("grad_norm", (71, 72), (3,))
+    assert incident.causes[0].stage == "reduce"
+    assert len(verdict(norm, divergence([5], 80, 60)).incidents) == 2
