@@ -24,12 +24,12 @@ def write_results(plain: Mapping[str, Any]) -> list[Path]:
         ValueError: the README has not the two marks, in order.
     """
     paths = [RESULTS / "quality.json", RESULTS / "quality.md", README]
-    text = with_section(README.read_text(encoding="utf-8"), plain)
-    write_whole(paths[0], as_text(plain).encode())
-    # from the JSON, as everyone else will read it: what is rounded there is rounded here
-    read = json.loads(paths[0].read_bytes())
-    write_whole(paths[1], page(read).encode())
-    write_whole(paths[2], text.encode())
+    # from the JSON, as everyone else will read it: what is rounded there is rounded in the tables
+    text = as_text(plain)
+    read = json.loads(text)
+    readme = with_section(README.read_text(encoding="utf-8"), read)
+    for path, content in zip(paths, (text, page(read), readme), strict=True):
+        write_whole(path, content.encode())
     return paths
 
 
