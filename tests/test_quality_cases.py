@@ -108,7 +108,7 @@ def test_only_seeds_from_a_million_on_are_measured_and_no_family_is_left_out() -
 
 def test_findings_of_a_peer_become_alarms_of_our_labels() -> None:
     findings = [("nan_inf", 7.0, "error"), ("nan_inf", 8.0, "error"), ("stagnation", None, "info")]
-    alarms = alarms_of("losslint", findings, list(range(100)))
+    alarms = alarms_of("losslint", findings)
     assert [(one.iteration, set(one.labels)) for one in alarms] == [(7, {"nan"}), (8, {"nan"})]
     assert [one.name for one in PEERS] == ["losslint", "trainspotter", "runmedic", "trainproof", "trainpulse"]
 

@@ -27,6 +27,8 @@ _INSTALL_TIMEOUT_S = 300.0
 _NAN, _GROWTH = frozenset({"nan"}), frozenset({"gradient_explosion", "silent_drift"})
 _SPIKE, _STALL = frozenset({"gradient_explosion"}), frozenset({"silent_drift"})
 _NOTHING: frozenset[str] = frozenset()
+_RIGHT_ANYWAY = ("losslint step_backtrack",)
+"""Findings that are true of a restarted job: no false alarm, and no fault."""
 _LOUD = ("warning", "warn", "error", "critical", "fail")
 _MEANINGS: Mapping[str, frozenset[str]] = {
     "losslint nan_inf": _NAN,
@@ -192,20 +194,20 @@ def ask(peer: Peer, columns: Mapping[str, Sequence[float]]) -> list[Alarm] | Non
             findings = peer.read(json.loads(answer))
         except (subprocess.TimeoutExpired, ValueError, KeyError, TypeError):
             return None
-    return alarms_of(peer.name, findings, columns["iteration"])
+    return alarms_of(peer.name, findings)
 
 
-def alarms_of(
-    name: str, findings: Sequence[tuple[str, float | None, str]], iterations: Sequence[float]
-) -> list[Alarm]:
+def alarms_of(name: str, findings: Sequence[tuple[str, float | None, str]]) -> list[Alarm]:
     """Findings at warning level or worse as alarms, by step, then those without one."""
-    loud = [(check, step) for check, step, severity in findings if severity in _LOUD]
-    place = {int(iteration): at for at, iteration in enumerate(iterations)}
-    marks = [(place.get(int(step), 0), _meaning(name, check)) for check, step in loud if step is not None]
-    marks.sort(key=lambda mark: mark[0])
-    named = [Alarm(int(iterations[at]), labels) for at, labels in marks]
-    unnamed = dict.fromkeys(_meaning(name, check) for check, step in loud if step is None)
-    return [*named, *(Alarm(None, labels) for labels in unnamed)]
+    loud = [
+        (step, _meaning(name, check))
+        for check, step, severity in findings
+        if severity in _LOUD and f"{name} {check}" not in _RIGHT_ANYWAY
+    ]
+    steps = [(int(step), labels) for step, labels in loud if step is not None]
+    named = sorted(steps, key=lambda mark: mark[0])
+    unnamed = dict.fromkeys(labels for step, labels in loud if step is None)
+    return [*(Alarm(step, labels) for step, labels in named), *(Alarm(None, labels) for labels in unnamed)]
 
 
 def _meaning(name: str, check: str) -> frozenset[str]:
