@@ -14,9 +14,9 @@ from firstfault.telemetry import Event, Record, Value
 STRIKE = 5
 """Iteration in which faults strike, or the first one from there on that has their site."""
 ITERATIONS = 12
-"""Two more than the first outer step of local SGD."""
+"""Two more than the second outer step of local SGD."""
 _LOCAL_STRIKE = 9
-"""The first outer step of local SGD."""
+"""An outer step of local SGD."""
 
 
 def layout_job(name: LayoutName, *, iterations: int = ITERATIONS, **watch: int) -> Job:

@@ -35,16 +35,16 @@ def read_shards(
         for row in faults.rows():
             places[row] = (ranks[row], iteration + 1, microbatch)
     shards = reader.shards(places)
-    return _struck(faults, shards, iteration) if is_struck else shards
+    return _struck(faults, shards, iteration, ranks) if is_struck else shards
 
 
-def _struck(faults: Faults, shards: Shards, iteration: int) -> Shards:
+def _struck(faults: Faults, shards: Shards, iteration: int, ranks: Sequence[int]) -> Shards:
     tokens_HBS, features_HBLF = shards.tokens_HBS, shards.features_HBLF
     fault = faults.fault
     assert fault is not None
     if fault.kind in (Kind.BAD_BATCH, Kind.BAD_BATCHES):
         for row in faults.rows():
-            rng = np.random.default_rng([fault.seed, iteration, row])
+            rng = np.random.default_rng([fault.seed, iteration, ranks[row]])
             drawn = torch.from_numpy(rng.integers(0, VOCABULARY, tokens_HBS[row].shape))
             is_drawn = torch.from_numpy(rng.random(tokens_HBS[row].shape) < fault.magnitude)
             tokens_HBS[row] = torch.where(is_drawn, drawn, tokens_HBS[row])

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from .spec import Layout, LayoutName, Site, data_parallel
 
-OUTER_EVERY = 10
+OUTER_EVERY = 5
 """Iterations of local SGD from one outer step to the next; jobs a thousand times as long take 500."""
 LAYOUTS: Mapping[LayoutName, Layout] = {
     layout.name: layout
@@ -73,8 +73,8 @@ def ranks_at(layout: Layout, site: Site) -> Sequence[int]:
 def is_outer(iteration: int) -> bool:
     """Whether an iteration of local SGD ends with an outer step.
 
-    >>> [at for at in range(25) if is_outer(at)]
-    [9, 19]
+    >>> [at for at in range(12) if is_outer(at)]
+    [4, 9]
     """
     return (iteration + 1) % OUTER_EVERY == 0
 
