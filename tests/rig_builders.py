@@ -8,7 +8,18 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from firstfault.drill.rig import Fault, Job, Kind, ModelSize, Restart, RigTraining, Site, Watch, data_parallel
+from firstfault.drill.rig import (
+    Fault,
+    Job,
+    Kind,
+    Layout,
+    ModelSize,
+    Restart,
+    RigTraining,
+    Site,
+    Watch,
+    data_parallel,
+)
 from firstfault.drill.rig.catalogue import CATALOGUE, usual
 from firstfault.telemetry import Record, Value
 
@@ -21,11 +32,13 @@ DOUBLING_BIT = 23
 """The lowest bit of the exponent of a float32: a factor of two either way."""
 
 
-def small_job(*, ranks: int = RANKS, iterations: int = 6, **training: Any) -> Job:
+def small_job(
+    *, ranks: int = RANKS, iterations: int = 6, layout: Layout | None = None, **training: Any
+) -> Job:
     """A job of a few iterations that looks at everything in each of them."""
     return Job(
         seed=3,
-        layout=data_parallel(ranks),
+        layout=layout or data_parallel(ranks),
         iterations=iterations,
         model=ModelSize(layers=1),
         training=RigTraining(**{"warmup_iterations": 2, **training}),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from firstfault.drill.rig import DrillError, Fault, Job, Kind, Restart, Site
+from firstfault.drill.rig import LAYOUTS, DrillError, Fault, Job, Kind, Layout, LayoutName, Restart, Site
 from firstfault.telemetry import Event, EventKind, Record
 from firstfault.wire import encode_event, encode_record
 
@@ -121,12 +122,39 @@ def test_a_fault_that_cannot_act_in_a_job_is_refused(fault: Fault, words: str) -
         _said(small_job(), fault)
 
 
-def test_one_process_a_rank_writes_the_same_bytes() -> None:
+def test_one_process_a_rank_writes_the_same_bytes_in_each_layout_that_can_be_split() -> None:
+    from firstfault.drill.processes import launch
+
+    # local SGD: an outer step, and one more
+    iterations = {"dp": 4, "zero1": 4, "full_shard": 4, "local_sgd": 11}
+    jobs = [
+        small_job(iterations=count, layout=_two_ranks(LayoutName(name))) for name, count in iterations.items()
+    ]
+    fault = replace(FLIP, iteration=2)
+    apart = _lines(list(launch(2, _run_each, jobs, fault)))
+    assert apart == [line for job in jobs for line in _lines(_said(job, fault))]
+
+
+def test_a_layout_that_cannot_be_split_is_refused() -> None:
     from firstfault.drill.rig.processes import run_in_processes
 
-    job = small_job(ranks=2, iterations=4)
-    fault = replace(FLIP, iteration=2)
-    assert _lines(list(run_in_processes(job, fault))) == _lines(_said(job, fault))
+    job = replace(small_job(), layout=LAYOUTS[LayoutName.EXPERT])
+    with pytest.raises(DrillError, match="must be one of dp, zero1, full_shard, local_sgd, got expert"):
+        run_in_processes(job)
+    with pytest.raises(DrillError, match="must keep the world size"):
+        run_in_processes(small_job(restarts=(Restart(iteration=3, ranks=2),)))
+
+
+def _two_ranks(name: LayoutName) -> Layout:
+    return replace(LAYOUTS[name], ranks=2, mesh=(("dp", 2),))
+
+
+def _run_each(rank: int, jobs: list[Job], fault: Fault) -> Iterator[Record | Event]:
+    """What one process of a rank does: one job after the other."""
+    from firstfault.drill.rig.processes import run_rank
+
+    for job in jobs:
+        yield from run_rank(rank, job, fault)
 
 
 def test_saying_what_a_job_is_loads_the_standard_library_alone() -> None:

@@ -21,6 +21,9 @@ from .engine import run
 from .observing import Columns
 from .spec import Fault, Job, LayoutName
 
+_LAYOUTS = (LayoutName.DP, LayoutName.ZERO1, LayoutName.FULL_SHARD, LayoutName.LOCAL_SGD)
+"""Layouts whose ranks meet in collectives alone; the others compute several ranks' parts in one graph."""
+
 
 class OneRank:
     """One rank of a ``torch.distributed`` group."""
@@ -41,23 +44,27 @@ class OneRank:
         torch.distributed.gather_object(columns, gathered)
         if not gathered:
             return {}
-        return {name: [one[name][0] for one in gathered] for name in gathered[0]}
+        names = dict.fromkeys(name for one in gathered for name in one)
+        return {name: [one[name][0] if name in one else None for one in gathered] for name in names}
 
 
 def run_in_processes(job: Job, fault: Fault | None = None) -> Iterator[Record | Event]:
     """Run a job in as many processes as it has ranks, and yield what it says.
 
     Raises:
-        DrillError: the job is not plain data parallel or changes its world size, the fault does not fit
+        DrillError: the layout cannot be split, or the job changes its world size, the fault does not fit
             it, or a process failed; the message holds what it said.
     """
     check(job, fault)
-    if job.layout.name is not LayoutName.DP:
-        raise DrillError(f"layout in one process a rank must be dp, got {job.layout.name}")
+    if job.layout.name not in _LAYOUTS:
+        raise DrillError(
+            f"layout in one process a rank must be one of {', '.join(_LAYOUTS)}, got {job.layout.name}"
+        )
     if any(restart.ranks is not None for restart in job.training.restarts):
         raise DrillError("training.restarts in one process a rank must keep the world size")
-    return launch(job.layout.ranks, _run_rank, job, fault)
+    return launch(job.layout.ranks, run_rank, job, fault)
 
 
-def _run_rank(rank: int, job: Job, fault: Fault | None) -> Iterator[Record | Event]:
+def run_rank(rank: int, job: Job, fault: Fault | None) -> Iterator[Record | Event]:
+    """One rank's part of the job, in a process of its own that is joined to the others'."""
     return run(job, fault, link=OneRank(rank, job.layout.ranks))

@@ -165,6 +165,9 @@ class Layout:
         for _, size in self.mesh:
             product *= size
         _require(product == self.ranks, f"layout.mesh must hold {self.ranks} ranks", self.mesh)
+        # the flat tensor is padded to a multiple of 64 floats
+        is_even = self.sharding == "none" or 64 % self.ranks == 0
+        _require(is_even, "layout.ranks of sharded state must divide 64", self.ranks)
 
     def size(self, axis: str) -> int:
         """Ranks along one axis; 1 where the mesh has no such axis."""

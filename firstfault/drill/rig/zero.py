@@ -9,7 +9,7 @@ another's.
 Source: Rajbhandari et al., ZeRO: memory optimizations toward training trillion parameter models, SC 2020,
 sections 5 and 7 (stages 1 and 3).
 
-Axes: H ranks (all are in this process), P parameters, Q = P / H parameters of a shard.
+Axes: H ranks held by this process, R ranks, P parameters, Q = P / R parameters of a shard.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..sketch import row_sketches
 from . import observing
 from .contribution import contribute
 from .data_parallel import DataParallel
-from .links import mean_in_rank_order
+from .links import Link, mean_in_rank_order
 from .observing import Columns, digits
 from .optimizer import fresh_moments, step
 from .passes import Passes
@@ -42,20 +42,20 @@ class ZeroOne(DataParallel):
 
     def fresh_state(self) -> State:
         state = super().fresh_state()
-        state.tensors |= fresh_moments(self.job.training, own_shards(state.tensors["parameters"]))
+        state.tensors |= fresh_moments(self.job.training, own_shards(self, state.tensors["parameters"]))
         return state
 
     def norms(self, grad_HP: Tensor) -> list[float]:
-        return _norms_of_shards(own_shards(grad_HP))
+        return _norms_of_shards(self.link, own_shards(self, grad_HP))
 
     def apply(self, grad_HP: Tensor, lrs: list[float]) -> None:
         """Step the own shard of the own copy, then gather."""
         tensors = self.state.tensors
-        shards = {**tensors, "parameters": own_shards(tensors["parameters"])}
+        shards = {**tensors, "parameters": own_shards(self, tensors["parameters"])}
         self.state.steps = [count + 1 for count in self.state.steps]
-        step(self.job.training, shards, own_shards(grad_HP), lrs, self.state.steps)
+        step(self.job.training, shards, own_shards(self, grad_HP), lrs, self.state.steps)
         self.faults.strike_in_place(Site.GATHER, shards["parameters"], Kind.SHARD_OWNER)
-        tensors["parameters"].copy_(copies_of(shards["parameters"]))
+        tensors["parameters"].copy_(collected(self, shards["parameters"]))
         self.faults.strike_in_place(Site.GATHER, tensors["parameters"], Kind.WRONG_GATHER)
 
 
@@ -64,12 +64,12 @@ class FullShard(DataParallel):
 
     def fresh_state(self) -> State:
         state = super().fresh_state()
-        shards_HQ = own_shards(state.tensors["parameters"])
+        shards_HQ = own_shards(self, state.tensors["parameters"])
         state.tensors |= {"parameters": shards_HQ, **fresh_moments(self.job.training, shards_HQ)}
         return state
 
     def make_passes(self) -> Passes:
-        self._gathered_HP = copies_of(self.state.tensors["parameters"])
+        self._gathered_HP = collected(self, self.state.tensors["parameters"])
         return Passes(self.job, self.faults, self._gathered_HP)
 
     def run_start(self) -> dict[str, object]:
@@ -85,7 +85,7 @@ class FullShard(DataParallel):
     def gather(self, iteration: int, seen: Columns) -> None:
         shards_HQ = self.state.tensors["parameters"].clone()
         self.faults.strike_in_place(Site.GATHER, shards_HQ, Kind.SHARD_OWNER)
-        self._gathered_HP.copy_(copies_of(shards_HQ))
+        self._gathered_HP.copy_(collected(self, shards_HQ))
         self.faults.strike_in_place(Site.GATHER, self._gathered_HP, Kind.WRONG_GATHER)
         if self.job.watch.is_due("gathered_checksum", iteration):
             seen[GATHERED] = row_checksums(self._gathered_HP)
@@ -93,13 +93,13 @@ class FullShard(DataParallel):
     def reduce(self, iteration: int, local_HP: Tensor, seen: Columns) -> Tensor:
         """The mean of all ranks' gradients, to each rank its own shard of it."""
         sent_HP = contribute(self.faults, local_HP, self.state.tensors["sent"])
-        mean_P = mean_in_rank_order(sent_HP)
+        mean_P = mean_in_rank_order(self.link.all_rows(sent_HP))
         if self.faults.is_at(Site.REDUCE_ALL):
             self.faults.strike_rows(mean_P[None], [0])
-        shards_HQ = mean_P.view(len(self.ranks), -1).clone()
+        shards_HQ = own_shards(self, mean_P.expand(len(self.ranks), -1))
         if self.faults.is_at(Site.REDUCE_OUT, Kind.MISSING_SYNC):
             rows = self.faults.rows()
-            shards_HQ[rows] = own_shards(local_HP)[rows]
+            shards_HQ[rows] = own_shards(self, local_HP)[rows]
         else:
             self.faults.strike_in_place(Site.REDUCE_OUT, shards_HQ)
         self.look_at_reduced(iteration, shards_HQ, seen)
@@ -109,30 +109,38 @@ class FullShard(DataParallel):
         super().look_at_reduced(iteration, reduced_HP, seen)
         if "grad_sketch_out" in seen:
             # the signs are those of a shard's place in the whole
-            whole_HHQ = torch.diag_embed(reduced_HP.T).permute(1, 2, 0)
-            seen["grad_sketch_out"] = digits(row_sketches(observing.wide(whole_HHQ)), 9)
+            ranks = len(self.ranks)
+            whole_HRQ = torch.zeros(ranks, self.job.layout.ranks, reduced_HP.shape[1])
+            whole_HRQ[torch.arange(ranks), list(self.ranks)] = reduced_HP
+            seen["grad_sketch_out"] = digits(row_sketches(observing.wide(whole_HRQ)), 9)
 
     def norms(self, grad_HP: Tensor) -> list[float]:
-        return _norms_of_shards(grad_HP)
+        return _norms_of_shards(self.link, grad_HP)
 
 
-def own_shards(whole_HP: Tensor) -> Tensor:
-    """The shard that each rank owns, from its own copy of the whole: (H, P) to (H, Q)."""
-    ranks = len(whole_HP)
-    at_H = torch.arange(ranks)
-    return whole_HP.view(ranks, ranks, -1)[at_H, at_H].clone()
+def own_shards(strategy: DataParallel, whole_HP: Tensor) -> Tensor:
+    """The shard that each rank here owns, from its own copy of the whole: (H, P) to (H, Q)."""
+    here = len(whole_HP)
+    shards_HRQ = whole_HP.reshape(here, strategy.job.layout.ranks, -1)
+    return shards_HRQ[torch.arange(here), list(strategy.ranks)].clone()
 
 
-def copies_of(shards_HQ: Tensor) -> Tensor:
-    """All shards joined, a copy for every rank: (H, Q) to (H, P).
+def collected(strategy: DataParallel, shards_HQ: Tensor) -> Tensor:
+    """What each rank here gathers from all owners: (H, Q) to (H, P)."""
+    return copies_of(strategy.link.all_rows(shards_HQ), len(shards_HQ))
 
-    >>> copies_of(torch.tensor([[1.0], [2.0]])).tolist()
+
+def copies_of(shards_RQ: Tensor, count: int) -> Tensor:
+    """All shards joined, in so many copies: (R, Q) to (H, P).
+
+    >>> copies_of(torch.tensor([[1.0], [2.0]]), 2).tolist()
     [[1.0, 2.0], [1.0, 2.0]]
     """
-    return shards_HQ.reshape(1, -1).repeat(len(shards_HQ), 1)
+    return shards_RQ.reshape(1, -1).repeat(count, 1)
 
 
-def _norms_of_shards(shards_HQ: Tensor) -> list[float]:
+def _norms_of_shards(link: Link, shards_HQ: Tensor) -> list[float]:
     """All ranks add up the squares of all shards: the same number everywhere."""
-    squares = observing.squares(observing.wide(shards_HQ))
-    return [math.sqrt(sum(squares))] * len(squares)
+    squares_H = torch.tensor(observing.squares(observing.wide(shards_HQ)), dtype=torch.float64)
+    squares_R1 = link.all_rows(squares_H.view(-1, 1))
+    return [math.sqrt(sum(squares_R1.flatten().tolist()))] * len(squares_H)
