@@ -20,7 +20,7 @@ from .oracle import suspects
 from .outcomes import Damage, damage_of
 from .recording import Recording, align
 from .relations import Broken, broken_relations
-from .spec import Fault
+from .spec import Fault, Site
 from .tiers import Tier, cut, has
 
 HEALTHY, NAN, EXPLOSION, DRIFT = "healthy", "nan", "gradient_explosion", "silent_drift"
@@ -56,6 +56,7 @@ class Truth:
     fault: Fault
     phase: str
     stage: str
+    """before_reduce, reduce or after_reduce; unknown of a learning rate, which is no part of an iteration."""
     causes: tuple[str, ...]
     """Kinds of cause that a verdict may name, the truest first."""
     damage: Damage
@@ -106,7 +107,7 @@ def judge_truth(faulty: Recording, twin: Recording, fault: Fault) -> Truth:
     return Truth(
         fault=fault,
         phase=phase_of_fault(fault),
-        stage=stage(fault),
+        stage="unknown" if fault.site is Site.SCHEDULE else stage(fault),
         causes=accepted_causes(fault),
         damage=damage_of(faulty, twin, fault.iteration),
         first_effect=first_effects(faulty, twin),
