@@ -143,5 +143,6 @@ def _notes() -> str:
         "loss from point to point\n(mean of the last tenth); *jitter* left that noise and came back. The "
         "literature judges by accuracy, on models of other sizes,\nand flips any flip-flop of an accelerator "
         "(here every bit of a float32 is as likely as any other). Compare, do not equate.\n"
-        "All recipes get the same faults, so that tables which pool them are a little surer than they look."
+        "All recipes get the same faults, so that tables which pool them are a little surer than they look.\n"
+        "SGD with momentum learns this model slowly: it ends about 0.1 nats below a uniform guess, AdamW 0.4."
     )
