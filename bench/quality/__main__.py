@@ -24,7 +24,7 @@ from .plan import find_spec, tasks
 from .publishing import write_results
 from .references import pairs, told
 from .results import figures
-from .running import recorded, rows_of, run_all
+from .running import kept_of, recorded, rows_of, run_all
 from .tables import page
 from .tiers import cut
 
@@ -43,6 +43,9 @@ def main(arguments: Sequence[str]) -> int:
         recorded=asked.recorded,
         only=asked.only,
     )
+    if asked.record:
+        run_all(kept_of, planned[: asked.limit], processes=asked.processes, say=_say)
+        return 0
     made = run_all(rows_of, planned[: asked.limit], processes=asked.processes, say=_say)
     rows = [row for part in made for row in part]
     tried = list(trials(asked.seeds_from, is_full=asked.full)) if not asked.only else []
@@ -89,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--recorded", type=Path, default=None, help="folder of recorded healthy curves (csv)")
     parser.add_argument("--without-peers", action="store_true", help="ask no other tool")
     parser.add_argument("--only", default="", help="families whose name begins so")
+    parser.add_argument("--record", action="store_true", help="only make the logs, and ask the other tools")
     parser.add_argument("--limit", type=int, default=None, help="only so many of the tasks")
     parser.add_argument("--failures", type=Path, default=None, help="folder for lists of what went wrong")
     return parser

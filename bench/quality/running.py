@@ -31,6 +31,7 @@ from .row import Row
 from .tiers import curve_columns, cut
 
 _TELL_EVERY_S = 15.0
+Answers = dict[str, Any]
 T = TypeVar("T")
 R = TypeVar("R")
 _MAKERS: Mapping[Origin, tuple[str, ...]] = {
@@ -82,27 +83,54 @@ def rows_of(task: Task) -> list[Row]:
     return [row for spec in task.specs for row in _rows_of_case(spec, task.peers)]
 
 
+def kept_of(task: Task) -> int:
+    """Make and keep what does not depend on the judges, recordings and what others say; how many cases."""
+    for spec in task.specs:
+        _others(spec, recorded(spec), task.peers)
+    return len(task.specs)
+
+
 def _rows_of_case(spec: Spec, peers: Sequence[str]) -> Iterator[Row]:
     recording = recorded(spec)
+    others, of_twin = _others(spec, recording, peers)
     for tier in spec.tiers:
-        shown = partial(cut, recording.lines, tier) if len(spec.tiers) > 1 else partial(list, recording.lines)
-        twin = twin_of(spec)
-        others = _asked(spec, peers, shown) if tier is Tier.CURVE else {}
-        if tier is Tier.RANKS:
-            others = {RANK_RULE: _by_rank_rule(spec, twin or spec, shown)}
         yield Row(
             spec=spec,
             tier=tier,
             truth=recording.truths[tier],
-            judgement=judged(spec, tier, shown),
+            judgement=judged(spec, tier, _shown(recording, tier)),
             logged=recording.logged,
             log_interval=recording.log_interval,
             healthy_points=recording.healthy_points,
-            others=others,
-            of_twin={}
-            if twin is None or tier is not Tier.CURVE
-            else _asked(twin, peers, partial(_curve_of, twin)),
+            others=others.get(tier, {}),
+            of_twin=of_twin if tier is Tier.CURVE else {},
         )
+
+
+def _others(spec: Spec, recording: Recording, peers: Sequence[str]) -> tuple[dict[Tier, Answers], Answers]:
+    """What rules and peers fire on, by tier, and what they do of the averaged curve without the fault."""
+    twin = twin_of(spec)
+    others: dict[Tier, Answers] = {}
+    of_twin: Answers = {}
+    if Tier.CURVE in recording.truths:
+        others[Tier.CURVE] = _asked(spec, peers, _shown(recording, Tier.CURVE))
+        if twin is not None:
+            of_twin = _asked(twin, peers, partial(_curve_of, twin))
+    if Tier.RANKS in recording.truths:
+        shown = _shown(recording, Tier.RANKS)
+        others[Tier.RANKS] = {RANK_RULE: _by_rank_rule(spec, twin or spec, shown)}
+    return others, of_twin
+
+
+def _shown(recording: Recording, tier: Tier) -> Callable[[], Sequence[bytes]]:
+    """Makes the lines of a tier: a case of one tier alone is logged as that tier shows it."""
+    is_cut = len(recording.truths) > 1
+    return partial(cut, recording.lines, tier) if is_cut else partial(list, recording.lines)
+
+
+def _curve_of(spec: Spec) -> Sequence[bytes]:
+    """The averaged curve of a case."""
+    return _shown(recorded(spec), Tier.CURVE)()
 
 
 def _by_rank_rule(spec: Spec, clean: Spec, shown: Callable[[], Sequence[bytes]]) -> list[Alarm]:
@@ -114,12 +142,6 @@ def _by_rank_rule(spec: Spec, clean: Spec, shown: Callable[[], Sequence[bytes]])
         plain = {"alarms": _plain_alarms(rank_alarms(shown(), recorded(clean).lines))}
         save_plain(path, plain)
     return _alarms_from(plain["alarms"]) or []
-
-
-def _curve_of(spec: Spec) -> list[bytes]:
-    """The averaged curve of a case."""
-    lines = recorded(spec).lines
-    return cut(lines, Tier.CURVE) if len(spec.tiers) > 1 else list(lines)
 
 
 def recorded(spec: Spec) -> Recording:
@@ -150,7 +172,7 @@ def judged(spec: Spec, tier: Tier, shown: Callable[[], Sequence[bytes]]) -> Judg
 _OWN = ("bench/quality/judging.py", "bench/quality/tiers.py")
 
 
-def _asked(spec: Spec, peers: Sequence[str], shown: Callable[[], Sequence[bytes]]) -> dict[str, Any]:
+def _asked(spec: Spec, peers: Sequence[str], shown: Callable[[], Sequence[bytes]]) -> Answers:
     columns: dict[str, list[float]] = {}
     answers: dict[str, Any] = {}
     for peer in PEERS:

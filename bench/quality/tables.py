@@ -251,11 +251,15 @@ def _value(figure: Plain, *, with_cases: bool = False) -> str:
 
 
 def _short(value: float | str) -> str:
-    """Three digits.
+    """Three digits, or two that matter.
 
-    >>> _short(0.98765), _short(12.0), _short("inf")
-    ('0.988', '12', '∞')
+    >>> _short(0.98765), _short(12.0), _short(0.000167), _short("inf")
+    ('0.988', '12', '0.00017', '∞')
     """
     if isinstance(value, str):
         return "∞" if value == "inf" else value
-    return f"{value:.3f}".rstrip("0").rstrip(".") if abs(value) < 10 else f"{value:.0f}"
+    if abs(value) >= 10:
+        return f"{value:.0f}"
+    if 0 < abs(value) < 0.01:
+        return f"{value:.2g}"
+    return f"{value:.3f}".rstrip("0").rstrip(".")
