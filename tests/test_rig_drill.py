@@ -52,6 +52,7 @@ def test_what_is_given_wins_over_what_is_usual_and_what_the_site_needs_is_there(
         (RigDrill(kind="bit_flip", bit=20, dtype="fp16"), "fault.bit must be None or from 0 to 15 in fp16"),
         (RigDrill(layout="ring"), "layout must be one of dp"),
         (RigDrill(layout="pp4_tp2_dp2", ranks=8), "ranks of layout pp4_tp2_dp2 must be 16, got 8"),
+        (RigDrill(kind="tied_desync", rank=5), "fault.rank must be one that has the site"),
         (RigDrill(kind="shard_owner", layout="dp"), "fault.kind must be one that acts in layout dp"),
         (RigDrill(engine="steam"), "engine must be virtual or processes"),
         (RigDrill(kind="bit_flip", rank=8), "fault.rank must be below 8"),

@@ -71,7 +71,7 @@ def draw(job: Job, rng: random.Random, kind: Kind | None = None) -> Fault:
     if site is Site.CHECKPOINT:
         iteration = rng.choice(job.training.restarts).iteration
     iteration = min(next_at(job.layout, site, iteration), job.iterations - 1)
-    rank = rng.choice(ranks_at(job.layout, site))
+    rank = rng.choice(ranks_at(job.layout, site, chosen))
     dtype = rng.choice(list(BITS))
     return replace(
         usual(chosen, iteration, rank=rank, site=site, seed=rng.getrandbits(32)),
@@ -121,7 +121,7 @@ def _check_where(job: Job, fault: Fault) -> None:
         raise DrillError(f"fault.place must be one of {', '.join(known)}, got {fault.place!r}")
     if fault.rank is not None and fault.rank >= job.layout.ranks:
         raise DrillError(f"fault.rank must be below {job.layout.ranks}, got {fault.rank}")
-    possible = ranks_at(job.layout, fault.site)
+    possible = ranks_at(job.layout, fault.site, fault.kind)
     if fault.rank is not None and fault.rank not in possible:
         ranks = ", ".join(map(str, possible))
         raise DrillError(f"fault.rank must be one that has the site ({ranks}), got {fault.rank}")

@@ -150,7 +150,7 @@ def _fault(drill: RigDrill, layout: Layout) -> Fault:
     iterations = _iterations(drill)
     drawn = rng.randrange(max(1, iterations // 4), max(2, 3 * iterations // 4))
     at = min(next_at(layout, site, drawn), iterations - 1)
-    rank = rng.choice(ranks_at(layout, site))
+    rank = rng.choice(ranks_at(layout, site, kind))
     fault = usual(kind, at, rank=rank, site=site, seed=drill.seed or 0)
     given: dict[str, Any] = {
         "iteration": drill.at,

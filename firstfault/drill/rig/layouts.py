@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .spec import Layout, LayoutName, Site, data_parallel
+from .spec import Kind, Layout, LayoutName, Site, data_parallel
 
 OUTER_EVERY = 5
 """Iterations of local SGD from one outer step to the next; jobs a thousand times as long take 500."""
@@ -50,8 +50,9 @@ def has_site(layout: Layout, site: Site) -> bool:
             return True
 
 
-def ranks_at(layout: Layout, site: Site) -> Sequence[int]:
-    """The ranks that a fault at the site can strike: of a pipeline only its ends read data.
+def ranks_at(layout: Layout, site: Site, kind: Kind | None = None) -> Sequence[int]:
+    """The ranks that a fault at the site can strike: of a pipeline only its ends read data, and only they
+    have a copy of the tied embedding.
 
     >>> list(ranks_at(LAYOUTS[LayoutName.PP4_TP2_DP2], Site.DATA))
     [0, 1, 2, 3, 12, 13, 14, 15]
@@ -61,6 +62,8 @@ def ranks_at(layout: Layout, site: Site) -> Sequence[int]:
         return range(layout.ranks)
     per_stage = layout.ranks // stages
     first, last = range(per_stage), range(layout.ranks - per_stage, layout.ranks)
+    if kind is Kind.TIED_DESYNC:
+        return [*first, *last]
     match site:
         case Site.DATA:
             return [*first, *last]
