@@ -17,12 +17,17 @@ from .base import State
 from .equality_watch import News
 from .evidence import Certainty, Check, CheckState, Direction, Evidence, Finding, Json, Pattern
 from .groups import fingerprint
-from .roles import CLOSE_SPREAD, is_equality_asked
+from .roles import is_equality_asked
 from .vote import Split
 
 CONFIRMING_CHECKS = 2
 """Positions at which a number must differ. One is enough where it differs by more than rounding does
-(`CLOSE_SPREAD`)."""
+(`EXACT_SPREAD`)."""
+EXACT_SPREAD = 1e-5
+"""Relative difference that no rounding makes between numbers which were bit-equal at every position before:
+sums of 32-bit floats in another order differ by 1e-6, and logs print seven digits. Coarser numbers, of 16
+bits, differ by 4e-3 where they differ at all, and that may be a rounding: they are bit-equal because the
+reduction gives every rank the same one."""
 
 
 class Agreement:
@@ -148,7 +153,7 @@ def _certainty(tolerance: float, split: Split) -> Certainty:
     if split.last_clean is None:
         return Certainty.SUSPECTED
     majority, minority = _numbers(split)
-    is_large = abs(majority - minority) > CLOSE_SPREAD * max(abs(majority), abs(minority))
+    is_large = abs(majority - minority) > EXACT_SPREAD * max(abs(majority), abs(minority))
     if (is_large and not tolerance) or split.differing >= CONFIRMING_CHECKS:
         return Certainty.CONFIRMED
     return Certainty.SUSPECTED

@@ -98,9 +98,11 @@ def trace_ranks(
     is_tie = evidence.is_tie
     clean = _clean_ranks(evidence)
     if _is_canary(evidence.metric) and suspects and layout is not None:
-        widened = _model_group(suspects, layout, known) - clean | suspects
-        is_tie = is_tie or _shares_a_replica(widened, layout, known)
-        suspects = widened
+        # What a rank computes wrong is in its own result too: equal ones clear their ranks.
+        odd = _bad_ranks(evidence)
+        clean = _seen_clean(evidence) - odd
+        suspects = (_model_group(odd, layout, known) - clean) | odd
+        is_tie = (is_tie and len(suspects) > 1) or _shares_a_replica(suspects, layout, known)
     chosen = tuple(sorted(suspects))
     origin = Origin(
         iteration=evidence.iteration,
@@ -146,11 +148,15 @@ def _is_canary(metric: str) -> bool:
 
 
 def _clean_ranks(evidence: Evidence) -> set[int]:
+    return _seen_clean(evidence) - set(evidence.ranks)
+
+
+def _seen_clean(evidence: Evidence) -> set[int]:
     clean: set[int] = set()
     for sight in evidence.sights:
         if sight.iteration == evidence.first_bad and sight.metric == evidence.metric:
             clean.update(sight.ranks_R[sight.clean_R].tolist())
-    return clean - set(evidence.ranks)
+    return clean
 
 
 def _model_group(suspects: set[int], layout: Layout, known: set[int]) -> set[int]:

@@ -161,7 +161,9 @@ def _conclude(
     if is_common:
         suspect_R = np.logical_or.reduce(first)
     seen_R = scene.bad[stage] | scene.clean[stage]
-    is_all = bool(suspect_R.all()) or (is_common and not (seen_R & ~suspect_R).any())
+    # of a pipeline only some ranks have what the others lack: then they are named
+    is_everyone_seen = groups.stages == 1 and not (seen_R & ~suspect_R).any()
+    is_all = bool(suspect_R.all()) or (is_common and is_everyone_seen)
     is_many = int(suspect_R.sum()) > 1
     # Without a layout ranks that fail together may share one model, and then one of them did it.
     is_tie = is_many and (not is_common or (layout is None and not is_all))
