@@ -18,6 +18,7 @@ from .layout_builders import (
     FLIPPED_COPY,
     FLIPPED_PARAMETER,
     ITERATIONS,
+    LOST_CONTRIBUTION,
     LOST_IN_OUTER_STEP,
     NAN_MESSAGE,
     NORM_DESYNC,
@@ -257,6 +258,16 @@ def test_an_outer_step_alone_makes_a_rank_differ_and_one_without_a_rank_does_not
     )
     assert sum(sent) != pytest.approx(sum(got), rel=1e-3)
     assert sum(sent) - sent[3] == pytest.approx(sum(got), rel=1e-4)
+
+
+def test_what_a_scattered_reduction_loses_breaks_the_sum_of_all_shards() -> None:
+    from firstfault.drill.rig.recording import align, record_run
+    from firstfault.drill.rig.relations import broken_relations
+
+    runs = said_by(SHARDED)
+    faulty, twin = align(record_run(runs[LOST_CONTRIBUTION].said), record_run(runs[None].said))
+    (sums,) = (one for one in broken_relations(faulty, twin) if one.metric == "grad_sketch_out")
+    assert (sums.iteration, sums.ranks) == (STRIKE, (3,))
 
 
 @pytest.mark.parametrize("name", [one for one in LayoutName if one is not LayoutName.DP])

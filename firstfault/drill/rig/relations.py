@@ -17,6 +17,8 @@ from ...telemetry import Kind, Relation, contract_of
 from .effects import departure_of, first_true, noise_of_residuals, scaled
 from .recording import Flags, Floats, Ints, Recording, align
 
+_SCATTERED = ("zero2", "zero3")
+"""Shardings under which a rank gets its own shard of the reduced gradient alone."""
 _SKETCH_IN, _SKETCH_OUT = "grad_sketch_in", "grad_sketch_out"
 _REPEAT = "repeat_checksum/"
 
@@ -124,11 +126,11 @@ def _sums(faulty: Recording, twin: Recording) -> Iterator[Broken]:
             rows = np.flatnonzero(_all_report((faulty, twin), (inward, out), group_G))
             if not len(rows):
                 continue
-            into_TG, out_TG = (twin.numbers[name][rows][:, group_G] for name in (inward, out))
+            into_TG, out_TG = twin.numbers[inward][rows][:, group_G], _results(twin, out, rows, group_G)
             factor = _factor(into_TG, out_TG)
             rest_TG = out_TG - factor * into_TG.sum(axis=1, keepdims=True)
             sigma_T = noise_of_residuals(rest_TG, factor * np.abs(into_TG).sum(axis=1))
-            seen_TG = faulty.numbers[out][rows][:, group_G]
+            seen_TG = _results(faulty, out, rows, group_G)
             with np.errstate(invalid="ignore", over="ignore"):
                 total_T = faulty.numbers[inward][rows][:, group_G].sum(axis=1)
                 moved_TG = np.abs(seen_TG - factor * total_T[:, None] - rest_TG) / sigma_T[:, None]
@@ -140,6 +142,14 @@ def _sums(faulty: Recording, twin: Recording) -> Iterator[Broken]:
                 lost_G = _missing(seen_TG[at] - into_G.sum(), into_G, 8.0 * sigma_T[at])
                 odd_G = bad_TG[at] if lost_G is None else lost_G
                 yield _broken(twin, out, int(rows[at]), checked_T, group_G[odd_G], is_exact=True)
+
+
+def _results(run: Recording, out: str, rows: Ints, group_G: Ints) -> Floats:
+    """What the reduction gave each rank; where it scatters, all their shards together."""
+    out_TG = run.numbers[out][rows][:, group_G]
+    if run.layout is None or run.layout.sharding not in _SCATTERED:
+        return out_TG
+    return np.repeat(out_TG.sum(axis=1, keepdims=True), len(group_G), axis=1)
 
 
 def _broken(
