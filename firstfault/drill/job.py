@@ -54,7 +54,8 @@ def run_job(plan: Plan, cluster: Cluster) -> Iterator[Record | Event]:
 def settle_torch() -> None:
     """One thread and deterministic kernels: the same seed gives the same bits."""
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
+    # what use_deterministic_algorithms sets, without the compiler that it imports: a second of every start
+    torch.set_deterministic_debug_mode("error")
 
 
 class _Job:

@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import torch
-
 from ...telemetry import Event, Record
+from ..job import settle_torch
 from .catalogue import check
 from .links import Link, OneProcess
 from .session import Session
@@ -76,12 +75,6 @@ def fork(job: Job, faults: Sequence[Fault], tail_iterations: int | None = None) 
         if tail_iterations is not None:
             stop = min(stop, fault.iteration + tail_iterations)
         yield Branch(fault, [*golden[:shared], *_rest(branch, stop)], shared)
-
-
-def settle_torch() -> None:
-    """One thread and deterministic kernels: the same seed gives the same bits."""
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
 
 
 def _rest(session: Session, stop: int) -> Iterator[Said]:
