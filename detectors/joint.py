@@ -6,16 +6,15 @@ Axes: T positions, R ranks of a block, M metrics, N vectors.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from firstfault.telemetry import Kind, MetricContract, Phase
-from ingest.blocks import Flags, Floats, Ints, IterationBlock, NumberBlock, Ranks
+from firstfault.telemetry import MetricContract
+from ingest.blocks import Flags, Floats, Ints, IterationBlock, NumberBlock
 from ingest.bounds import check_bounds
 
-from . import joint_fold
 from . import peer_rows as on_rows
 from . import peer_tests as on_tests
 from .base import State
@@ -23,6 +22,7 @@ from .curve import Marks
 from .evidence import JOINT, Check, CheckState, Finding
 from .groups import fingerprint, peer_classes
 from .joint_fit import fit
+from .joint_model import Learned
 from .peer_episode import Episode, evidence_of, go_on, open_episode
 from .peer_gates import Gates, gates_of
 from .peer_metric import PeerMetric, Report
@@ -37,10 +37,11 @@ first 48 only teach what a score is. Before that nothing is computed."""
 UNSURE = 8
 """Points before the onset that may be bad too: scores that have nothing to do with each other look as if they
 had at every other point."""
-VECTORS = 512
+VECTORS = 480
 VECTORS_OF_ROW = 8
 """Vectors of scores that the fit is made of, and how many of them one position may give: so that they
-come from 64 positions at least, and a job of ten thousand ranks holds no more of them than one of eight."""
+come from 60 positions at least, and a job of ten thousand ranks holds no more of them than one of eight.
+Above 500 the fit begins with parts of them, which takes ten times as long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,23 +80,6 @@ _BOUNDS = {
 }
 
 
-@dataclass(slots=True)
-class _Learned:
-    """What the fit gave: the metrics that count, the precision of their scores, their averages per rank."""
-
-    metrics: list[str] = field(default_factory=list)
-    precision_MM: Floats = field(default_factory=lambda: np.empty((0, 0)))
-    ranks_C: Ranks = field(default_factory=lambda: np.empty(0, np.int32))
-    centre_CM: Floats = field(default_factory=lambda: np.empty((0, 0)))
-
-    def centres(self, ranks_R: Ranks) -> Floats:
-        """The averages of the scores of ``ranks_R``, R × M; 0 for a rank that is new."""
-        centre_RM = np.zeros((len(ranks_R), len(self.metrics)))
-        at_C = np.searchsorted(ranks_R, self.ranks_C)
-        centre_RM[at_C] = self.centre_CM
-        return centre_RM
-
-
 class Joint:
     """Compares the distances of ranks, each from what scores of all of them were seen to go together.
 
@@ -119,7 +103,7 @@ class Joint:
         self._vectors: list[Floats] = []
         self._heard = 0
         self._positions = 0
-        self._learned: _Learned | None = None
+        self._learned: Learned | None = None
         self._distance = PeerMetric(self.config.knobs())
         self._episodes: dict[int, Episode] = {}
 
@@ -166,21 +150,13 @@ class Joint:
 
     def snapshot(self) -> State:
         """The whole state as plain data."""
-        learned = self._learned
         return {
             "metrics": {name: metric.snapshot() for name, metric in self._metrics.items()},
             "chosen": list(self._chosen),
             "vectors": [vector_NM.copy() for vector_NM in self._vectors],
             "heard": self._heard,
             "positions": self._positions,
-            "learned": None
-            if learned is None
-            else {
-                "metrics": list(learned.metrics),
-                "precision": learned.precision_MM.copy(),
-                "ranks": learned.ranks_C.copy(),
-                "centres": learned.centre_CM.copy(),
-            },
+            "learned": self._learned and self._learned.snapshot(),
             "distance": self._distance.snapshot(),
             "episodes": {str(rank): dict(episode) for rank, episode in self._episodes.items()},
             "marks": self._marks.snapshot(),
@@ -198,13 +174,7 @@ class Joint:
         self._chosen = list(state["chosen"])
         self._vectors = [np.array(vector_NM) for vector_NM in state["vectors"]]
         self._heard, self._positions = state["heard"], state["positions"]
-        learned = state["learned"]
-        self._learned = learned and _Learned(
-            list(learned["metrics"]),
-            np.array(learned["precision"]),
-            np.array(learned["ranks"], np.int32),
-            np.array(learned["centres"]),
-        )
+        self._learned = state["learned"] and Learned.of(state["learned"])
         self._distance.restore(state["distance"])
         self._episodes = {int(rank): dict(episode) for rank, episode in state["episodes"].items()}
         self._marks.restore(state["marks"])
@@ -258,7 +228,7 @@ class Joint:
                 self._vectors.extend(whole_NM[: VECTORS - len(self._vectors)])
             if self._positions >= FIT_POSITIONS and len(self._vectors) >= VECTORS:
                 kept, precision_MM = fit(np.array(self._vectors))
-                self._learned = _Learned([self._chosen[m] for m in kept], precision_MM)
+                self._learned = Learned([self._chosen[m] for m in kept], precision_MM)
                 self._learned.centre_CM = np.zeros((0, len(kept)))
                 self._vectors = []
                 return int(t) + 1
@@ -273,10 +243,10 @@ class Joint:
         none_TR = np.full((len(block), len(block.ranks_R)), np.nan)
         score_TRM = np.stack([scores.get(name, none_TR) for name in learned.metrics], axis=2)
         score_TRM[:start] = np.nan
-        far_TR = self._distances(learned, block.ranks_R, np.ascontiguousarray(score_TRM))
+        far_TR = learned.distances(block.ranks_R, np.ascontiguousarray(score_TRM))
         numbers = NumberBlock(far_TR, ~np.isnan(far_TR))
-        contract = self._contract(block)
-        column_R = self._distance.meet(block.ranks_R, self._classes(block))
+        contract = learned.contract(block.contracts)
+        column_R = self._distance.meet(block.ranks_R, learned.classes(block))
         counts_T = self._distance.counts(numbers, column_R)
         findings: list[Finding] = []
         self._distance.fold(
@@ -288,35 +258,6 @@ class Joint:
             on_report=lambda report: findings.extend(self._of_rank(contract, block.attempt, report)),
         )
         return findings
-
-    def _distances(self, learned: _Learned, ranks_R: Ranks, score_TRM: Floats) -> Floats:
-        """The distances as `PeerMetric` takes them, by their logarithm: a cube root is nearly normal."""
-        T, R, M = score_TRM.shape
-        centre_V = learned.centres(ranks_R).reshape(-1)
-        ints, given_N = np.array([0, R, M], np.int64), np.zeros(T * R)
-        joint_fold.FOLD.run(
-            (score_TRM.reshape(-1),), (ints, centre_V, learned.precision_MM.reshape(-1), np.zeros(M), given_N)
-        )
-        learned.ranks_C, learned.centre_CM = ranks_R.copy(), centre_V.reshape(R, M)
-        given_TR = given_N.reshape(T, R)
-        return np.where(given_TR < 0, np.nan, np.exp(np.cbrt(np.maximum(given_TR, 0.0) / M)))
-
-    def _classes(self, block: IterationBlock) -> Ints:
-        """Peers in all metrics: the groups of the first, which are those of a norm or finer."""
-        assert self._learned is not None
-        finest = [
-            peer_classes(block.contracts.of(name), block.ranks_R, block.layout)
-            for name in self._learned.metrics
-        ]
-        return max(finest, key=lambda class_R: len(np.unique(class_R)))
-
-    def _contract(self, block: IterationBlock) -> MetricContract:
-        """Stands for all metrics: taken where the last of them is."""
-        assert self._learned is not None
-        phases = [block.contracts.of(name).phase for name in self._learned.metrics]
-        return MetricContract(
-            name=JOINT, kind=Kind.CURVE, phase=max(phases, default=Phase.REDUCE_IN), is_built_in=False
-        )
 
     def _of_rank(self, contract: MetricContract, attempt: int, report: Report) -> list[Finding]:
         if report.code == on_rows.MOVED_TOGETHER:
