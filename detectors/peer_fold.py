@@ -29,6 +29,7 @@ from .peer_levels import (
     FACTOR,
     GROUP,
     HELD,
+    OUT,
     PHASE,
     QUIET,
     ROWS,
@@ -80,6 +81,7 @@ from .peer_tests import (
     count_row,
     find_step,
     is_alone,
+    is_of_one_time,
     moved_together,
     set_shift,
     shift_size,
@@ -142,6 +144,9 @@ def settle_alarm(
     if moved_together(first, stop, chosen, fast, slow, stream, order):
         report(MOVED_TOGETHER, chosen, ints, reports)
         for i in range(first, stop):
+            at = order[i] * STREAM
+            if stream[at + PHASE] == OUT and is_of_one_time(at, chosen * STREAM, stream):
+                stream[at + PHASE] = HELD  # confirmed too soon
             release(order[i], ints, stream, reports)
         return
     suspect(chosen * STREAM, SUM, count - 1, stream, knobs)
@@ -218,6 +223,7 @@ FOLD = Fold(
     clear_sums, forget_stream, whitened, correlation_of, learn_correlation, learn_offset, learn_variance,
     note_level, report, is_peer, gather, score_row, is_wild, release, reset_group, learn_row, set_shift,
     shift_size, add_up, suspect, watch_held, watch_out, count_score, weigh_models, probability_at, gate_of,
-    renew_gates, is_alone, count_row, find_step, moved_together, settle_alarm, judge_row, judge_group,
+    renew_gates, is_alone, count_row, find_step, is_of_one_time,
+    moved_together, settle_alarm, judge_row, judge_group,
     compile_after_points=COMPILE_AFTER_POINTS,
 )  # fmt: skip

@@ -230,8 +230,10 @@ class PeerOutlier:
                 wrong=1.0 / self.config.attempts_per_level,
                 least=math.log1p(self.config.least_shift),
             )
-            key = f"{stem}:{report.rank}:level"
-            return [level_evidence(odd, report, metric, contract, attempt=attempt, key=key)] if odd else []
+            if odd is None:
+                return []
+            key = f"{stem}:{odd.rank}:level"
+            return [level_evidence(odd, report, metric, contract, attempt=attempt, key=key)]
         if report.code == on_rows.MOVED_TOGETHER:
             note = Annotation(
                 kind="peers_moved_together",

@@ -45,7 +45,7 @@ from .peer_levels import (
     STREAM,
     clear_sums,
 )
-from .peer_rows import CONFIRMED, FEW_PEERS, RECOVERED, RETURNED, Counts
+from .peer_rows import CONFIRMED, FEW_PEERS, RECOVERED, RETURNED, RING, Counts
 from .peer_tails import count_score, renew_gates
 
 # Kinds of alarm.
@@ -245,23 +245,29 @@ def count_row(
             count_score(stream[at + FRESH], share, g, group, tails)
 
 
+def is_of_one_time(one: int, other: int, stream: Numbers) -> bool:
+    """Whether two shifts began within as many rows as a stream remembers."""
+    return abs(stream[one + ALARM_ROW] - stream[other + ALARM_ROW]) <= RING
+
+
 def moved_together(
     first: int, stop: int, chosen: int, fast: float, slow: float, stream: Numbers, order: Counts
 ) -> bool:  # fmt: skip
     """Whether so many ranks shifted with the ``chosen`` one, or against it, that no one is the odd one.
 
-    Those that are suspected of a shift just now are among them.
+    Those that are suspected of a shift just now are among them, and those confirmed of one that began then.
     """
     same, against, members = 1, 0, 0
     sign = stream[chosen * STREAM + SIGN]
     for i in range(first, stop):
         at = order[i] * STREAM
-        if stream[at + PHASE] == OUT or stream[at + COUNT] < WARM_POINTS:
+        is_late = stream[at + PHASE] == OUT and not is_of_one_time(at, chosen * STREAM, stream)
+        if is_late or stream[at + COUNT] < WARM_POINTS:
             continue
         members += 1
         if order[i] == chosen:
             continue
-        if stream[at + PHASE] == HELD:
+        if stream[at + PHASE] != QUIET:
             if stream[at + ALARM_KIND] == STEP:
                 continue
             is_same = stream[at + SIGN] == sign

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from detectors import peer_fold
+from detectors.crowd import doubt_crowds
 from detectors.evidence import Certainty, CheckState, Evidence
 from detectors.kernels import Fold
 from detectors.peer_outlier import PeerOutlier, PeerOutlierConfig
@@ -168,6 +169,15 @@ def test_ranks_that_all_move_are_explained_and_not_accused() -> None:
     assert [note.kind for note in annotations_in(findings)] == ["peers_moved_together"]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_ranks_that_read_other_data_from_one_moment_on_are_not_accused(seed: int) -> None:
+    value_TR = norms(900, seed=seed)
+    for rank, factor in ((1, 1.25), (4, 1.15), (6, 1.1)):
+        value_TR = shifted(value_TR, rank, 600, factor)
+    sure = [one for one in doubt_crowds(judged(value_TR)) if one.certainty is Certainty.CONFIRMED]
+    assert sure == []
+
+
 @pytest.mark.parametrize("kind", [EventKind.DATA_CHANGE, EventKind.BATCH_SIZE, EventKind.MEMBERSHIP])
 def test_a_rank_that_differs_from_a_change_of_data_on_is_not_accused(kind: EventKind) -> None:
     value_TR = shifted(norms(), 3, 400, 1.5)
@@ -192,7 +202,8 @@ def test_another_layout_begins_anew() -> None:
         iterations=range(400, 800),
         layout=mesh([("dp", 8), ("tp", 1)]),
     )
-    assert evidence_in(run(PeerOutlier(), [first, later])) == []
+    (found,) = evidence_in(run(PeerOutlier(), [first, later]))
+    assert (found.detail["kind"], found.first_bad) == ("level", 400)  # off from its beginning, not shifted
 
 
 def test_a_norm_called_global_that_every_rank_has_its_own_of_is_compared() -> None:
