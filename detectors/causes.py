@@ -16,6 +16,7 @@ from .device_causes import (
     is_odd_since_start,
     is_of_an_owner,
     is_rate_of_its_own,
+    is_repeated_otherwise,
     is_shared,
     of_device,
 )
@@ -64,6 +65,9 @@ _ACTS_AT = {
 def _stage(case: Case, kind: CauseKind) -> str:
     if case.family not in (Family.NONFINITE, Family.DIFFERENCE):
         return _ACTS_AT.get(kind, "unknown")
+    if is_repeated_otherwise(case):
+        # what all replicas share was wrong before they shared it, or as they did
+        return "reduce" if kind is CauseKind.COLLECTIVE else "before_reduce"
     phase = case.origin.phase
     if phase <= Phase.REDUCE_IN or case.draft.root.detail.get(WIDENED) == BEFORE_REDUCTION:
         return "before_reduce"
@@ -79,6 +83,8 @@ def _collective(case: Case) -> Judged:
         return (0.7, ["the same result came out on all ranks, and it is not the sum of what went in"])
     if is_contribution(case):
         return (0.6, ["what one rank contributed did not enter the result once, as it must"])
+    if is_repeated_otherwise(case):
+        return (0.3, ["a reduction that went wrong alike on all ranks would look the same"])
     if case.family is Family.DIFFERENCE and case.origin.phase is Phase.REDUCE_OUT:
         return (0.4, [f"{case.origin.metric} must be equal behind the reduction and is not"])
     is_reduced = case.origin.is_reduce_in_clean and case.origin.phase is Phase.REDUCE_OUT

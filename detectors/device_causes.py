@@ -38,7 +38,7 @@ def of_device(case: Case) -> Judged:
         return _with_record(0.6, ["one rank reports"], record, has_repeat_mismatch=True)
     if not case.names_ranks:
         # Everybody at once: a device can only be named by its own record near the onset.
-        if ATTEMPT in case.draft.root.detail:
+        if is_repeated_otherwise(case):
             return (0.45, ["repeated on the same data the job got another result: one of them was wrong"])
         if case.family is Family.DIFFERENCE and case.first.tie and FAULT not in case.draft.root.detail:
             return (
@@ -93,6 +93,11 @@ def of_device(case: Case) -> Judged:
 def is_shared(case: Case) -> bool:
     """Whether several ranks went wrong at once that are not those of one host."""
     return case.first.rank_count > 1 and not case.first.tie and not case.is_on_one_host
+
+
+def is_repeated_otherwise(case: Case) -> bool:
+    """Whether all ranks got another result than in an earlier attempt: an update that all replicas share."""
+    return ATTEMPT in case.draft.root.detail and not case.names_ranks
 
 
 def is_of_an_owner(case: Case) -> bool:

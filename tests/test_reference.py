@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from detectors.trail import MAX_VALUES, Trail
+from detectors.verdict import to_json
+from ingest.decode import Decoder
 from service.pipeline import Pipeline
 from service.sentence import headline
 
@@ -69,6 +71,33 @@ def test_the_one_rank_that_does_not_repeat_itself_is_named() -> None:
     assert (incident["first"]["ranks"], incident["first"]["iteration"]) == ([5], 120)
     assert incident["first"]["metric"] == "canary_checksum"
     assert "attempt 0 got another result on this rank" in incident["first"]["suspects"][0]["why"]
+
+
+@pytest.mark.torch
+def test_a_flipped_bit_that_all_replicas_apply_alike_is_found_by_the_attempt_that_repeats_it() -> None:
+    from firstfault.drill.rig.engine import run
+    from firstfault.drill.rig.spec import Fault, Job, Kind, Site, data_parallel
+    from firstfault.drill.rig.training import Restart, RigTraining, Watch
+    from firstfault.telemetry import Record
+    from firstfault.wire import encode_event, encode_record
+
+    job = Job(
+        iterations=60,
+        layout=data_parallel(2),
+        training=RigTraining(restarts=(Restart(iteration=50),)),
+        watch=Watch(checkpoint=30, param_checksum=5, canary=0, grad_sketch=0),
+    )
+    flip = Fault(kind=Kind.BIT_FLIP, site=Site.WEIGHT_GRAD, iteration=42, rank=1, bit=27)
+    said = [encode_record(one) if isinstance(one, Record) else encode_event(one) for one in run(job, flip)]
+    pipeline = Pipeline()
+    pipeline.feed(Decoder().decode_lines(("\n".join(said) + "\n").encode(), "rig", 0))
+    (incident,) = to_json(pipeline.verdict("rig"))["incidents"]
+    assert (incident["pattern"], incident["certainty"]) == ("compute_mismatch", "confirmed")
+    assert (incident["first"]["interval"], incident["first"]["scope"]) == ([41, 42], "unknown")
+    assert [(cause["kind"], cause["stage"]) for cause in incident["causes"]] == [
+        ("hardware", "before_reduce"),
+        ("collective", "reduce"),
+    ]
 
 
 def test_a_majority_that_loaded_a_corrupted_state_is_outvoted_by_the_earlier_attempt() -> None:
