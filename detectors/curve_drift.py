@@ -18,44 +18,45 @@ import numpy as np
 from ingest.blocks import Floats, IterationBlock
 from ingest.bounds import check_bounds
 
-from . import drift_fold as fold
+from . import drift_state as at
 from .base import State
 from .curve import LOSSES, Marks, curve_of
+from .curve_gates import normal_sigmas, slope_sigmas, step_sigmas
 from .drift_stream import DETECTOR, Stream
 from .evidence import Check, CheckState, Finding
 
 LEAST_POINTS = 8 * 5
 """Points below which no test is made: a value counts as stuck only after five mini-blocks that moved."""
-LEVEL_POINTS = 8 * fold.WARM
+LEVEL_POINTS = 8 * at.WARM
 """Points of the mini-blocks that the noise is learned from; no test of the level is made before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveDriftConfig:
-    """When a rise of the level is suspected and confirmed, in standard deviations of its own noise."""
+    """How often healthy noise may have a rise suspected and confirmed, and how small a rise may be."""
 
-    suspect_sigmas: float = 4.75
-    """Step test. 12 500 tests of 24 places in 100 000 iterations, some 30 000 independent ones: 0.03
-    false suspicions for Gaussian noise that is known; that it is learned from 64 differences and may be
-    correlated makes it about 0.3 (measured: 2 to 6 in 10^6 points of AR(1) noise up to 0.6)."""
-    confirm_sigmas: float = 5.5
-    """Step test once more, over all points since the step, which must have lasted for 48 points: none in
-    6.4 x 10^7 points of independent, heavy-tailed (t of 5 degrees), lognormal and AR(1) noise of 0.3; of
-    113 000 points of 175 healthy real curves, on which the tests were also tuned, 4.75 confirms none and
-    4.5 one. At 5.25 it was 1 in 2 x 10^7."""
-    slope_sigmas: float = 6.5
-    """Level of 128 points against the best of up to 15 such levels: choosing the best of 15 is worth
-    1.7 sigma, the rest is the slow wander of real curves."""
-    level_sigmas: float = 2.0
-    """Rise of the level itself that a step needs besides: it rules out declines that merely slow."""
+    suspected_per_million: float = 3.0
+    """Suspected steps in a million points of healthy noise (`curve_gates`): a gate of 4.7 standard deviations
+    of what is tested."""
+    confirmed_per_million: float = 0.04
+    """The same once more over all points since the step, of which 40 are the least: 6.0. Measured on healthy
+    curves of any shape and on surrogates of recorded ones, whose declines bend and whose noise is correlated
+    and heavy-tailed: one or less, confirmed."""
+    slope_per_million: float = 1.0
+    """Levels of 128 points that rise over the best of up to 15 such levels, in a million points: 6.5."""
+    level_chance: float = 0.023
+    """Chance with which noise alone gives the rise of the level itself that a step needs besides: 2.0. It
+    rules out declines that merely slow."""
+    gap_chance: float = 5e-4
+    """The same of the gap between the lines before and after a step that has not risen, as the decline took
+    it back: 3.3."""
     min_step: float = 0.01
-    """Relative step below which nothing is suspected: the same job on other hardware differs by up to
-    0.5 % over 100 points."""
+    """Relative step from which on its size alone is worth a word; a fifth of it is the least at all: the same
+    job on other hardware differs by up to 0.5 % over 100 points."""
     min_slope: float = 0.03
     """Relative rise of the level below which no slope is suspected; healthy levels wander by 2 %."""
-    large_step: float = 0.045
-    """Relative step from which on it must also be shown not to decay: a change of data mix brings 6 to
-    10 %, after which the run learns on over some hundred iterations."""
+    small_step_sigmas: float = 4.0
+    """A smaller step counts too if it is so many standard deviations of eight points."""
     explosion_rise: float = 0.4
     """Relative rise from which on a change is judged by the explosion detector (its ``loss_hold``)."""
     stuck_chance: float = 1e-12
@@ -68,24 +69,27 @@ class CurveDriftConfig:
 
     def knobs(self) -> Floats:
         """The thresholds as the fold takes them."""
-        knobs = np.zeros(fold.KNOBS)
-        knobs[fold.SUSPECT_Z] = self.suspect_sigmas
-        knobs[fold.CONFIRM_Z] = self.confirm_sigmas
-        knobs[fold.SLOPE_Z] = self.slope_sigmas
-        knobs[fold.LEVEL_Z] = self.level_sigmas
-        knobs[fold.EXPLOSION_RISE] = self.explosion_rise
-        knobs[fold.MIN_STEP] = self.min_step
-        knobs[fold.MIN_SLOPE] = self.min_slope
-        knobs[fold.LARGE_STEP] = self.large_step
-        knobs[fold.STUCK_CHANCE] = self.stuck_chance
-        knobs[fold.STUCK_POINTS] = self.stuck_points
+        knobs = np.zeros(at.KNOBS)
+        knobs[at.SUSPECT_Z] = step_sigmas(self.suspected_per_million)
+        knobs[at.CONFIRM_Z] = step_sigmas(self.confirmed_per_million)
+        knobs[at.SLOPE_Z] = slope_sigmas(self.slope_per_million)
+        knobs[at.LEVEL_Z] = normal_sigmas(self.level_chance)
+        knobs[at.GAP_Z] = normal_sigmas(self.gap_chance)
+        knobs[at.EXPLOSION_RISE] = self.explosion_rise
+        knobs[at.MIN_STEP] = self.min_step
+        knobs[at.MIN_SLOPE] = self.min_slope
+        knobs[at.SMALL_STEP_Z] = self.small_step_sigmas
+        knobs[at.STUCK_CHANCE] = self.stuck_chance
+        knobs[at.STUCK_POINTS] = self.stuck_points
         return knobs
 
 
 _BOUNDS = {
-    **dict.fromkeys(("suspect_sigmas", "confirm_sigmas", "slope_sigmas"), (1.0, 1000.0)),
-    "level_sigmas": (0.0, 1000.0),
-    **dict.fromkeys(("min_step", "min_slope", "large_step"), (0.0, 10.0)),
+    # Below 1e-8 the gate is out of reach of any step, above 1000 everything is suspected.
+    **dict.fromkeys(("suspected_per_million", "confirmed_per_million", "slope_per_million"), (1e-8, 1000.0)),
+    **dict.fromkeys(("level_chance", "gap_chance"), (1e-9, 0.5)),
+    "small_step_sigmas": (0.0, 1000.0),
+    **dict.fromkeys(("min_step", "min_slope"), (0.0, 10.0)),
     "explosion_rise": (0.01, 100.0),
     "stuck_chance": (0.0, 1.0),
     "stuck_points": (2, 1_000_000),

@@ -5,6 +5,9 @@ the last `MINI_RING` of them, number ``b`` at ``b % MINI_RING``. Plain Python th
 `kernels.Fold`.
 """
 
+# ruff: noqa: PLR0917
+# A compiled fold takes its state as flat arrays by position.
+
 from __future__ import annotations
 
 import math
@@ -41,22 +44,24 @@ def mean_minis(minis: Numbers, start: int, stop: int) -> float:
     return total / (stop - start)
 
 
-def spread_of(width: int, first: int, now: int, minis: Numbers, scratch: Numbers) -> float:
-    """Standard deviation of one mini-block, from second differences of neighbouring means of ``width``.
+def spread_of(width: int, most: int, first: int, now: int, minis: Numbers, scratch: Numbers) -> float:
+    """Standard deviation of one mini-block, from third differences of neighbouring means of ``width``.
 
-    Second differences do not see a decline, nor how it slows. The last 64 at most, about their median,
-    clipped at three times the median deviation, so that a step in between is no noise. 0 if too few.
+    Third differences see neither a decline nor how it bends, only how fast that changes. The last ``most``,
+    about their median, clipped at three times the median deviation, so that a step in between is no noise.
+    0 if too few.
     """
-    count = min((now - first) // width - 2, SCRATCH)
+    count = min((now - first) // width - 3, most)
     if count < 6:
         return 0.0
     last = mean_minis(minis, now - width, now)
-    middle = mean_minis(minis, now - 2 * width, now - width)
+    second = mean_minis(minis, now - 2 * width, now - width)
+    third = mean_minis(minis, now - 3 * width, now - 2 * width)
     for at in range(count):
-        stop = now - (at + 2) * width
-        earlier = mean_minis(minis, stop - width, stop)
-        insert_value(scratch, at, last - 2.0 * middle + earlier)
-        last, middle = middle, earlier
+        stop = now - (at + 3) * width
+        fourth = mean_minis(minis, stop - width, stop)
+        insert_value(scratch, at, last - 3.0 * second + 3.0 * third - fourth)
+        last, second, third = second, third, fourth
     centre = scratch[count // 2]
     # The median deviation: walk outwards from the middle of the sorted differences.
     low, high, limit = count // 2, count // 2, 0.0
@@ -73,9 +78,9 @@ def spread_of(width: int, first: int, now: int, minis: Numbers, scratch: Numbers
     total = 0.0
     for at in range(count):
         total += min(abs(scratch[at] - centre), limit)
-    # 1.2533 turns a mean deviation of Gaussian noise into a standard deviation; a second difference of
-    # means of n has six times the variance of a mean, which has 1/n of that of one.
-    return 1.2533 * total / count * math.sqrt(width / 6.0)
+    # 1.2533 turns a mean deviation of Gaussian noise into a standard deviation; a third difference of
+    # means of n has 20 times the variance of a mean, which has 1/n of that of one.
+    return 1.2533 * total / count * math.sqrt(width / 20.0)
 
 
 def fit_decline(origin: int, start: int, stop: int, minis: Numbers, floats: Numbers) -> None:
@@ -131,3 +136,21 @@ def step_score(rise: float, start: int, stop: int, sigma: float, floats: Numbers
     off = 0.5 * (first + last) - floats[FIT_U]
     variance = 1.0 / (stop - start) + 1.0 / floats[FIT_N] + off * off / floats[FIT_UU]
     return rise / (sigma * math.sqrt(variance) + 1e-300)
+
+
+def slope_of(start: int, stop: int, minis: Numbers) -> float:
+    """Slope per mini-block of a straight line through the mini-blocks ``[start, stop)``."""
+    n = stop - start
+    centre = 0.5 * (n - 1)
+    tilt, tt = 0.0, 0.0
+    for at in range(n):
+        tilt += (at - centre) * minis[(start + at) % MINI_RING]
+        tt += (at - centre) * (at - centre)
+    return tilt / tt
+
+
+def end_of_line(start: int, stop: int, is_last: bool, minis: Numbers) -> float:
+    """Where a straight line through the mini-blocks ``[start, stop)`` ends: at ``stop``, or at ``start``."""
+    # Half a mini-block further out than the middle of the outermost: where two sides meet.
+    out = 0.5 * (stop - start) * slope_of(start, stop, minis)
+    return mean_minis(minis, start, stop) + (out if is_last else -out)

@@ -49,8 +49,9 @@ class ExplosionConfig:
     iterations gets there in 53."""
     loss_hold: float = 0.4
     """Relative rise that must be left after 50 points to be an explosion and not a level shift."""
-    norm_rise: float = 4.0
-    """Ratio of the gradient norm. Blips of three times the level are normal at lognormal sigma 0.18."""
+    norm_rise: float = 2.5
+    """Ratio of three points of the gradient norm: of growth by half the third passes it. Blips of
+    three times the level are normal at lognormal sigma 0.18, three of them in a row are not."""
     norm_slow_rise: float = 5.0
     """Ratio of mini-blocks over the best of 512 points: healthy norms drift by up to three or four."""
     norm_hold: float = 8.0
@@ -87,7 +88,7 @@ class ExplosionConfig:
         knobs[fold.SIGMAS] = self.sigmas
         # Non-finite weight: a loss at once; a norm after three in a row, as one may be a benign skip.
         knobs[fold.NONFINITE_POINTS] = 1.0 if is_loss else 3.0
-        knobs[fold.SPIKE_RISE] = self.loss_rise if is_loss else math.log(2 * self.norm_rise)
+        knobs[fold.SPIKE_RISE] = self.loss_rise if is_loss else math.log(self.norm_hold)
         return knobs
 
 

@@ -86,8 +86,9 @@ SIGNED_RANGES = 2.0
 is correlated over a hundred points leaves its range by a part of it, never by as much again."""
 BACK = 4
 """Points in a row near the baseline that end a spike."""
-PATIENCE = 50
-"""Points without recovery after which growth that lasts is an explosion (DESIGN section 6, 2)."""
+PATIENCE = 43
+"""Points without recovery after which growth that lasts is an explosion: it is judged at the end of a
+mini-block, 50 points after the onset at the latest."""
 
 
 def make_state() -> tuple[Array, ...]:

@@ -49,12 +49,11 @@ def confirmed_in(**columns: NDArray[np.floating[Any]]) -> list[Evidence]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
-    ("rise", "sigma", "within"), [(0.03, 0.010, 60), (0.033, 0.014, 200), (0.05, 0.015, 270)]
+    ("rise", "sigma", "within"), [(0.032, 0.010, 60), (0.045, 0.014, 60), (0.05, 0.015, 60)]
 )
-def test_a_step_of_some_percent_for_good_is_confirmed(
+def test_a_step_of_three_sigma_for_good_is_confirmed_within_sixty_points(
     rise: float, sigma: float, within: int, seed: int
 ) -> None:
-    # From 4.5 % on a change of data is the likelier cause, and the run must show that it does not learn on.
     (found,) = confirmed_in(loss=stepped(rise, sigma=sigma, seed=seed))
     assert found.pattern in (Pattern.SHARP_SLOW_DEGRADE, Pattern.SLOW_DEGRADE)
     assert int(str(found.detail["judged_at"])) - 900 <= within

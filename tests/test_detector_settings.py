@@ -56,7 +56,7 @@ def label(metrics: Mapping[str, Series], settings: Settings) -> str:
 
 
 HIGHER = "[detectors.explosion]\nloss_rise = 0.9\nloss_slow_rise = 0.9\nstart_hold = 0.9"
-COARSER = "[detectors.curve_drift]\nmin_step = 0.1\nmin_slope = 0.1"
+COARSER = "[detectors.curve_drift]\nmin_step = 0.1\nmin_slope = 0.1\nsmall_step_sigmas = 1000.0"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from detectors import drift_fold, explosion_fold, kernels
+from detectors import drift_fold, drift_state, explosion_fold, kernels
 from detectors.curve_drift import CurveDriftConfig
 from detectors.explosion import ExplosionConfig
 from detectors.kernels import Array, Fold, prepare_cache
@@ -51,7 +51,7 @@ def run_explosion(fold: Fold, loss: Array, cuts: Sequence[int]) -> tuple[list[tu
 
 def run_drift(fold: Fold, loss: Array, cuts: Sequence[int]) -> tuple[list[tuple[int, int]], list[Array]]:
     """The same for whole-curve drift; the last array is room for sorting and no state."""
-    state = drift_fold.make_state()
+    state = drift_state.make_state()
     knobs = CurveDriftConfig().knobs()
     codes: list[tuple[int, int]] = []
     start = 0

@@ -12,8 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from detectors import drift_fold, explosion_baseline, explosion_fold
+from detectors import drift_state, drift_tests, explosion_baseline, explosion_fold
 from detectors.curve_drift import CurveDrift
+from detectors.curve_gates import step_sigmas
 from detectors.drift_stream import Stream as DriftStream
 from detectors.evaluation import Evaluation
 from detectors.evaluation_stream import LEAST_BEFORE, SUSPECT_AFTER, SUSPECT_BEFORE, EvaluationStream
@@ -160,7 +161,10 @@ def _drift(title: str, blocks: Sequence[IterationBlock], onset: int | None = Non
         floor=0.0,
         lines=[
             Line(
-                x_K=x_K, y_K=[detector.config.suspect_sigmas] * len(x_K), role="limit", name="suspected above"
+                x_K=x_K,
+                y_K=[step_sigmas(detector.config.suspected_per_million)] * len(x_K),
+                role="limit",
+                name="suspected above",
             ),
             Line(
                 x_K=[x_K[k] for k in at_K],
@@ -177,15 +181,15 @@ def _step_scores(stream: DriftStream) -> dict[str, float]:
     """The score that the step test gives at a full mini-block, whether or not it passes the threshold."""
     ints, floats, minis = (stream.arrays[at].tolist() for at in (0, 1, 3))
     knobs = stream.knobs.tolist()
-    is_settled = ints[drift_fold.PHASE] == drift_fold.SHIFTED
-    if ints[drift_fold.IN_MINI] != 0 or ints[drift_fold.MINIS] < drift_fold.WARM or is_settled:
+    is_settled = ints[drift_state.PHASE] == drift_state.SHIFTED
+    if ints[drift_state.IN_MINI] != 0 or ints[drift_state.MINIS] < drift_state.WARM or is_settled:
         return {"score": math.nan}
-    if ints[drift_fold.PHASE] == drift_fold.SUSPICIOUS:
-        return {"score": float(floats[drift_fold.SCORE])}
-    knobs[drift_fold.SUSPECT_Z], knobs[drift_fold.MIN_STEP] = 0.0, 0.0
-    floats[drift_fold.SCORE] = 0.0
-    drift_fold.watch_step(ints, floats, minis, knobs)
-    return {"score": float(floats[drift_fold.SCORE])}
+    if ints[drift_state.PHASE] == drift_state.SUSPICIOUS:
+        return {"score": float(floats[drift_state.SCORE])}
+    knobs[drift_state.SUSPECT_Z], knobs[drift_state.MIN_STEP] = 0.0, 0.0
+    floats[drift_state.SCORE] = 0.0
+    drift_tests.watch_step(ints, floats, minis, knobs)
+    return {"score": float(floats[drift_state.SCORE])}
 
 
 def _evaluation(title: str, blocks: Sequence[IterationBlock], onset: int | None = None) -> Drawn:

@@ -1,0 +1,183 @@
+"""What becomes of a change that is suspected: it lasts, it passes, or the run learns on.
+
+Plain Python that numba can compile: see `kernels.Fold`.
+"""
+
+# A compiled fold takes its state as flat arrays by position.
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from .drift_levels import (
+    FIT_Y,
+    Counts,
+    Numbers,
+    expected,
+    fit_decline,
+    mean_minis,
+    slope_of,
+    step_score,
+)
+from .drift_state import (
+    BASE,
+    CONFIRM_Z,
+    CONFIRMED,
+    END,
+    EXPLOSION_RISE,
+    EXPLOSION_Z,
+    FASTER_Z,
+    FROM,
+    HANDED_OVER,
+    HOLD,
+    JUDGED,
+    JUMP,
+    KIND,
+    LEARNED_ON,
+    LEVEL,
+    MINIS,
+    NEAR,
+    PASSED,
+    PAST,
+    PHASE,
+    QUIET,
+    REDATED,
+    REFINED,
+    RELEASE,
+    SCORE,
+    SHIFTED,
+    SIDE,
+    SIGMA,
+    SLOPE,
+    SLOPE_Z,
+    STEP,
+    SUSPECTED_AT,
+    TAU,
+    WIDE,
+)
+from .drift_tests import (
+    is_gap,
+    is_rise,
+    is_step_of_size,
+)
+
+
+def watch_suspicious(ints: Counts, floats: Numbers, minis: Numbers, knobs: Sequence[float]) -> int:
+    """A new mini-block while a change is suspected: does it last, or does the run learn on?"""
+    now, tau = ints[MINIS], ints[TAU]
+    since = now - tau
+    base, sigma = floats[BASE], floats[SIGMA]
+    is_slope = ints[KIND] == SLOPE
+    if mean_minis(minis, now - 2, now) - base > max(knobs[EXPLOSION_RISE] * base, EXPLOSION_Z * sigma):
+        # So much is an explosion, or a spike that recovers: explosion.py judges it.
+        return settle(HANDED_OVER, now, ints)
+    past = base if is_slope else expected(now - 4, now, floats)
+    recent = mean_minis(minis, now - 4, now) - past
+    if since >= 4 and recent < 0.35 * floats[JUMP]:
+        return settle(LEARNED_ON if since > HOLD else PASSED, now - 4, ints)
+    lasts = (
+        lasting_slope(ints, floats, minis, knobs)
+        if is_slope
+        else lasting_step(recent, ints, floats, minis, knobs)
+    )
+    if lasts:
+        ints[PHASE] = SHIFTED
+        return CONFIRMED
+    if not is_slope and since > JUDGED:
+        # No step; whether it is a slow rise is for the slope test to say, with the baseline as it was.
+        return settle(PASSED, ints[FROM], ints)
+    if now - ints[SUSPECTED_AT] >= RELEASE:
+        return settle(LEARNED_ON, now - SIDE, ints)
+    return END
+
+
+def lasting_slope(ints: Counts, floats: Numbers, minis: Numbers, knobs: Sequence[float]) -> bool:
+    """Whether a slope that is suspected has gone on rising."""
+    now = ints[MINIS]
+    level = mean_minis(minis, now - WIDE, now) - floats[BASE]
+    floats[SCORE] = level / (floats[SIGMA] * math.sqrt(2.0 / WIDE) + 1e-300)
+    if now - ints[SUSPECTED_AT] < HOLD + 1 or level < floats[JUMP] or floats[SCORE] < knobs[SLOPE_Z]:
+        return False
+    floats[LEVEL] = floats[BASE] + level
+    return True
+
+
+def gentlest_decline(tau: int, ints: Counts, floats: Numbers, minis: Numbers) -> None:
+    """Keep the gentler of two fits before the step, to be carried on for as long as it may be withdrawn.
+
+    A decline that flattens faster than in the logarithm of time would hide for ever that the excess decays.
+    """
+    first = ints[FROM]
+    fit_decline(first, max(first, tau - PAST), tau, minis, floats)
+    far = floats[FIT_Y] - expected(tau + JUDGED - 1, tau + JUDGED, floats)
+    at_step = floats[FIT_Y] - expected(tau, tau + 1, floats)
+    long_fall = far - at_step
+    fit_decline(first, max(first, tau - SIDE), tau, minis, floats)
+    far = floats[FIT_Y] - expected(tau + JUDGED - 1, tau + JUDGED, floats)
+    at_step = floats[FIT_Y] - expected(tau, tau + 1, floats)
+    if far - at_step > long_fall:
+        fit_decline(first, max(first, tau - PAST), tau, minis, floats)
+
+
+def lasting_step(
+    recent: float, ints: Counts, floats: Numbers, minis: Numbers, knobs: Sequence[float]
+) -> bool:
+    """Whether a step that is suspected has lasted long enough, all points since it counted."""
+    now, tau = ints[MINIS], ints[TAU]
+    since = now - tau
+    if since < HOLD or since > JUDGED:
+        return False
+    level = mean_minis(minis, tau, now)
+    excess = level - expected(tau, now, floats)
+    floats[SCORE] = step_score(excess, tau, now, floats[SIGMA], floats)
+    if recent < 0.6 * excess or floats[SCORE] < knobs[CONFIRM_Z]:
+        return False
+    has_risen = is_rise(tau, excess, ints, floats, minis, knobs)
+    if not has_risen and not is_gap(tau, excess, ints, floats, minis, knobs):
+        return False
+    floats[LEVEL] = level
+    floats[JUMP] = excess
+    gentlest_decline(tau, ints, floats, minis)
+    return is_step_of_size(excess, floats[BASE], floats[SIGMA], knobs)
+
+
+def settle(code: int, baseline_from: int, ints: Counts) -> int:
+    """Back to quiet, with a baseline that begins at mini-block ``baseline_from``."""
+    ints[PHASE] = QUIET
+    ints[FROM] = max(ints[FROM], baseline_from)
+    return code
+
+
+def learns_faster(ints: Counts, floats: Numbers, minis: Numbers) -> bool:
+    """Whether the loss falls faster since the step than before, and has taken a third of it back that way.
+
+    Declines slow down. One that a step makes faster is the learning of what came with the step.
+    """
+    now, tau = ints[MINIS], ints[TAU]
+    n = min(now - tau, JUDGED)
+    if n < 2 * NEAR or tau - n < ints[FROM]:
+        return False
+    faster = slope_of(tau - n, tau, minis) - slope_of(tau, tau + n, minis)
+    unsure = floats[SIGMA] * math.sqrt(24.0 / (n * n * n))
+    return faster * n > 0.35 * floats[JUMP] and faster > FASTER_Z * unsure
+
+
+def watch_shifted(ints: Counts, floats: Numbers, minis: Numbers) -> int:
+    """After a confirmed change its level is the new normal, one release time later, unless it goes away.
+
+    Until then a rise shows ever better when it began.
+    """
+    now, tau = ints[MINIS], ints[TAU]
+    if ints[KIND] == STEP and ints[MINIS] % 2 == 0:
+        if learns_faster(ints, floats, minis):
+            return settle(LEARNED_ON, now - 8, ints)
+        # Compared with the decline it had before: a run that goes on to fall as it did has not come back.
+        excess = mean_minis(minis, now - 8, now) - expected(now - 8, now, floats)
+        newest = mean_minis(minis, now - 2, now) - expected(now - 2, now, floats)
+        # A level that falls at once by more than it had risen is the work of the schedule, and no recovery.
+        if now - tau >= 8 and excess < 0.35 * floats[JUMP] and newest > -0.7 * floats[JUMP]:
+            return settle(LEARNED_ON, now - 8, ints)
+    if now - ints[SUSPECTED_AT] >= RELEASE:
+        return settle(END, now - SIDE, ints)
+    return REFINED if (now - ints[SUSPECTED_AT]) % REDATED == 0 else END
