@@ -50,12 +50,14 @@ class Stage(IntEnum):
     HANDOVER = 16
     """The gradient of its input, which the pipeline stage before goes on with."""
     REDUCE_IN = 17
-    REDUCED = 18
+    SENT = 18
+    """What it hands to a reduction into shards: no other rank's clean shard vouches for it."""
+    REDUCED = 19
     """Its copy, or its shard, of the reduced gradient."""
-    NORM = 19
+    NORM = 20
     """The norm over all of the reduced gradient, and whatever else is reduced with it."""
-    OPTIMIZER = 20
-    STATE = 21
+    OPTIMIZER = 21
+    STATE = 22
 
 
 class Via(IntEnum):
@@ -202,8 +204,9 @@ def _update(plan: Plan, at: tuple[Stage, ...], *, is_applied: bool) -> tuple[Edg
         edges = [Edge(own, reduced, _V.TWINS), Edge(own, reduced, _V.SHARD, Pass.MAY)]
         edges += [Edge(reduced, norm, _V.REPLICA)]
     else:  # reduced in shards: a bad element is in one of them, and in the norm over all
-        edges = [Edge(own, reduced, _V.SHARD, Pass.MAY), Edge(own, norm, _V.EVERY)]
-        edges += [Edge(reduced, norm, _V.EVERY)]
+        sent = _S.SENT if own is _S.REDUCE_IN else own
+        edges = [Edge(sent, reduced, _V.SHARD, Pass.MAY), Edge(sent, norm, _V.EVERY)]
+        edges += [Edge(reduced, norm, _V.EVERY)] + ([Edge(own, sent)] if sent is not own else [])
     if is_applied:
         edges += [Edge(reduced, update)]
         edges += [Edge(norm, update)] if plan.clips else []

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from firstfault.telemetry import EventKind, contract_of
+from firstfault.telemetry import EventKind, Phase, contract_of
 from ingest.blocks import Flags, Ranks
 
 from .evidence import (
@@ -140,7 +140,12 @@ def _explained(
         return "the attempts differ in learning rate, batch size, data or members"
     if odd.equal_R.any():  # some ranks repeated it exactly: so it can be repeated
         return ""
-    equal = {one.row.iteration for one in repeated[:at]}
+    # equal data prove nothing of the state, and an iteration must have been equal as a whole
+    equal = {
+        one.row.iteration
+        for one in repeated[:at]
+        if one.row.iteration < iteration and contract_of(one.row.metric).phase > Phase.DATA
+    }
     is_declared = all(facts.run_start.get("deterministic") is True for facts in (one, two))
     if not equal:
         return "nothing was equal before: another state was loaded, or other data were read"

@@ -154,6 +154,9 @@ class Machine:
         for layer in range(EMBEDDING, HEAD + 1):
             red = (f"red{mark}", layer, rank)
             own = (f"wgrad{mark}", layer, rank)
+            if self.sharding != "none" and not mark:  # handed over after it was seen
+                self._edge(own, ("sent", layer, rank))
+                own = ("sent", layer, rank)
             for other in self.group(rank, "dp", "cp", "ep"):
                 is_expert = self.places[other].get("ep") != self.places[rank].get("ep")
                 is_sure = self.sharding == "none" and not is_expert

@@ -100,6 +100,17 @@ def test_a_flipped_bit_that_all_replicas_apply_alike_is_found_by_the_attempt_tha
     ]
 
 
+def test_a_state_that_was_not_restored_is_no_wrong_computation() -> None:
+    first, second = attempts()
+    for run in (first, second):
+        run.check("data_checksum", lambda t, rank: digest(t, rank, "data"), every=1)
+    second.check("param_checksum", lambda t, rank: digest(t, "moments lost"))
+    verdict = judged(first, second)
+    assert verdict["label"] == "healthy"
+    (note,) = [one for one in verdict["annotations"] if one["kind"] == "not_reproduced"]
+    assert "another state was loaded" in note["detail"]["why"]
+
+
 def test_a_majority_that_loaded_a_corrupted_state_is_outvoted_by_the_earlier_attempt() -> None:
     first, second = attempts()
     second.check("param_checksum", lambda t, rank: digest(t, 0, 0) if rank in (0, 1) else digest(t, "bad"))
