@@ -26,9 +26,10 @@ from .peer_tails import MODELS, tail_table
 
 FEWEST_OTHERS = 2
 """Other ranks whose levels must be known for them to tell how far levels wander."""
-UNKNOWN_WANDER = 0.3
+UNKNOWN_WANDER = 0.45
 """What levels may wander for all that one span of 64 points tells, in standard deviations; of n spans a root
-of n less. So 0.6 of them are confirmed from about 250 points on, and what is smaller later."""
+of n less. So 0.9 of them are confirmed from about 300 points on, and what is smaller later: ranks that read
+data of unlike difficulty start alike and part as the job learns."""
 LEAVING_OUT = 3
 """Other ranks from which on the worst are left out: of fewer each counts."""
 _STREAMS, _GROUPS = "streams", "groups"
