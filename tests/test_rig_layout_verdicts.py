@@ -15,7 +15,7 @@ from firstfault.drill.rig import Fault, Kind, LayoutName, Site
 from .layout_builders import fault, layout_job, write
 
 pytestmark = pytest.mark.torch
-STRIKE = 25
+STRIKE = 16
 """Late enough for all that is learned from the first settled checks."""
 PIPELINE = LayoutName.PP4_TP2_DP2
 _HIDES = {
@@ -50,7 +50,7 @@ def test_a_healthy_job_of_every_layout_is_healthy_and_what_it_hides_is_told(
         (LayoutName.ZERO1, _struck(Kind.WRONG_GATHER, Site.GATHER, 3), "param_checksum", [3]),
         (LayoutName.FULL_SHARD, _struck(Kind.WRONG_GATHER, Site.GATHER, 3), "gathered_checksum", [3]),
         (LayoutName.EXPERT, _struck(Kind.DUPLICATE_DATA, Site.DATA, 5, lasts=None), "data_checksum", [5, 6]),
-        (LayoutName.LOCAL_SGD, _struck(Kind.MISSING_SYNC, Site.REDUCE_OUT, 5, iteration=29), None, [5]),
+        (LayoutName.LOCAL_SGD, _struck(Kind.MISSING_SYNC, Site.REDUCE_OUT, 5, iteration=19), None, [5]),
     ],
 )
 def test_the_struck_rank_is_named_or_in_the_tie_that_the_layout_leaves(
@@ -79,4 +79,4 @@ def _verdict(folder: Path, name: LayoutName, struck: Fault | None) -> dict[str, 
 
 @cache
 def _job(name: LayoutName) -> Any:
-    return replace(layout_job(name, iterations=STRIKE + 8, canary=5), run="run")
+    return replace(layout_job(name, iterations=STRIKE + 5, canary=5), run="run")
