@@ -36,6 +36,7 @@ from .drift_state import (
     KIND,
     LEARNED_ON,
     LEVEL,
+    MARKED,
     MINIS,
     NEAR,
     PASSED,
@@ -69,6 +70,9 @@ def watch_suspicious(ints: Counts, floats: Numbers, minis: Numbers, knobs: Seque
     since = now - tau
     base, sigma = floats[BASE], floats[SIGMA]
     is_slope = ints[KIND] == SLOPE
+    if ints[MARKED] > ints[SUSPECTED_AT]:
+        # New data or another rate since: what the curve does from here on is theirs, whatever was suspected.
+        return settle(PASSED, now, ints)
     if mean_minis(minis, now - 2, now) - base > max(knobs[EXPLOSION_RISE] * base, EXPLOSION_Z * sigma):
         # So much is an explosion, or a spike that recovers: explosion.py judges it.
         return settle(HANDED_OVER, now, ints)
