@@ -98,9 +98,10 @@ def trace_ranks(
     is_tie = evidence.is_tie
     clean = _clean_ranks(evidence)
     if _is_canary(evidence.metric) and suspects and layout is not None:
-        # What a rank computes wrong is in its own result too: equal ones clear their ranks.
+        # What a rank computes wrong is in its own result too: an equal one clears it, but among the peers of an
+        # odd one inside a layer, who send it what they compute.
         odd = _bad_ranks(evidence)
-        clean = _seen_clean(evidence) - odd
+        clean = _seen_clean(evidence) - _layer_group(odd, layout, known)
         suspects = (_model_group(odd, layout, known) - clean) | odd
         is_tie = (is_tie and len(suspects) > 1) or _shares_a_replica(suspects, layout, known)
     chosen = tuple(sorted(suspects))
@@ -168,6 +169,14 @@ def _model_group(suspects: set[int], layout: Layout, known: set[int]) -> set[int
     if layout.sharding == "zero3":
         # Fully sharded along dp: every rank gathers parameters from the owners of all shards.
         member_R |= any_in_group(member_R, groups.shard_R)
+    return set(ranks_R[member_R].tolist())
+
+
+def _layer_group(odd: set[int], layout: Layout, known: set[int]) -> set[int]:
+    """The ranks that compute layers together with the odd ones: along tp, cp and ep."""
+    ranks_R = np.array(sorted(known), dtype=np.int32)
+    odd_R = np.isin(ranks_R, np.fromiter(odd, dtype=np.int32))
+    member_R = any_in_group(odd_R, groups_of(layout, ranks_R).collective_R)
     return set(ranks_R[member_R].tolist())
 
 
