@@ -98,8 +98,8 @@ def trace_ranks(
     is_tie = evidence.is_tie
     clean = _clean_ranks(evidence)
     if _is_canary(evidence.metric) and suspects and layout is not None:
-        # What a rank computes wrong is in its own result too: an equal one clears it, but among the peers of an
-        # odd one inside a layer, who send it what they compute.
+        # What a rank computes wrong is in its own result too: an equal one clears it, but for the peers of
+        # an odd one inside a layer, who send it what they compute.
         odd = _bad_ranks(evidence)
         clean = _seen_clean(evidence) - _layer_group(odd, layout, known)
         suspects = (_model_group(odd, layout, known) - clean) | odd
