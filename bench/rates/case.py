@@ -74,9 +74,10 @@ class Score:
         end = int(run.block.iteration_T[-1]) + 1
         self.healthy_iterations += (end if run.onset is None else run.onset) - start
         told = [(at, one) for at, one in said if isinstance(one, Evidence) and not one.supporting]
-        false = {one.key: one for at, one in told if run.onset is None or one.alarm_iteration < run.onset}
-        self.false_suspected += len(false)
-        self.false += sum(one.certainty is Certainty.CONFIRMED for one in false.values())
+        false = [one for _, one in told if run.onset is None or one.alarm_iteration < run.onset]
+        self.false_suspected += len({one.key for one in false})
+        # who is told of an incident is not helped by its being taken back later
+        self.false += len({one.key for one in false if one.certainty is Certainty.CONFIRMED})
         if run.onset is None:
             return
         self.faulty += 1
