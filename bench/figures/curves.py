@@ -23,9 +23,9 @@ from detectors.explosion_stream import Stream as ExplosionStream
 from ingest.blocks import IterationBlock
 from tests.block_builders import block, masked
 
-from .drawing import Drawn
-from .svg import Figure, Line, Panel
-from .trace import Trace, describe, marks_of, only, sample, watch
+from .drawing import Drawn, drawn
+from .svg import Line, Panel
+from .trace import only, sample, watch
 
 
 def explosion_fires() -> Drawn:
@@ -118,7 +118,7 @@ def _explosion(
             Line(x_K=x_K, y_K=columns["excess"], name="excess"),
         ],
     )
-    return _figure(title, trace, [curve, growth], onset, window)
+    return drawn(title, trace, [curve, growth], onset, x_range=window)
 
 
 def _growth(stream: ExplosionStream | None, value: float) -> dict[str, float]:
@@ -174,7 +174,7 @@ def _drift(title: str, blocks: Sequence[IterationBlock], onset: int | None = Non
             ),
         ],
     )
-    return _figure(title, trace, [curve, score], onset)
+    return drawn(title, trace, [curve, score], onset)
 
 
 def _step_scores(stream: DriftStream) -> dict[str, float]:
@@ -218,7 +218,7 @@ def _evaluation(title: str, blocks: Sequence[IterationBlock], onset: int | None 
             Line(x_K=x_K, y_K=fall_K, dots=True),
         ],
     )
-    return _figure(title, trace, [curve, fall], onset)
+    return drawn(title, trace, [curve, fall], onset)
 
 
 def _fall(stream: EvaluationStream) -> dict[str, float]:
@@ -232,24 +232,3 @@ def _fall(stream: EvaluationStream) -> dict[str, float]:
     before_B3, after_M3 = found
     level = float(np.median(before_B3[:, 1]))
     return {"fall": (level - float(np.median(after_M3[:, 1]))) / abs(level)}
-
-
-def _figure(
-    title: str,
-    trace: Trace,
-    panels: Sequence[Panel],
-    onset: int | None = None,
-    window: tuple[float, float] | None = None,
-) -> Drawn:
-    marks, span = marks_of(trace, onset)
-    return Drawn(
-        Figure(
-            title=title,
-            caption=describe(trace),
-            x_label="iteration",
-            panels=panels,
-            marks=marks,
-            span=span,
-            x_range=window,
-        )
-    )

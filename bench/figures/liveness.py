@@ -15,9 +15,9 @@ from ingest.decode import Decoder, RawMessage
 from service.pipeline import Pipeline
 from tests.block_builders import block, masked
 
-from .drawing import Drawn
+from .drawing import Drawn, drawn
 from .svg import Figure, Line, Mark, Panel
-from .trace import Trace, describe, log_lines, marks_of, watch
+from .trace import Trace, describe, log_lines, watch
 
 STEP_S = 1.0
 BEAT_S = 5.0
@@ -53,35 +53,21 @@ def falls_silent() -> Drawn:
         return found
 
     trace = watch(detector, [block(loss=masked(loss_TR, absent_TR))], read, is_asked_each_time=True)
+    panels = [_turns(trace, 2, "rank 2, silent from 150 on"), _turns(trace, 3, "rank 3, each 20th iteration")]
+    return drawn("stall fires: a rank falls silent while the others go on", trace, panels, 150)
+
+
+def _turns(trace: Trace, rank: int, name: str) -> Panel:
     x_K, columns = trace.iterations, trace.columns
-    marks, span = marks_of(trace, 150)
-    panels = [
-        Panel(
-            label="turns since the last report",
-            floor=0.0,
-            lines=[
-                Line(x_K=x_K, y_K=columns["allowed2"], role="limit", name="allowed to rank 2"),
-                Line(x_K=x_K, y_K=columns["behind2"], name="rank 2, silent from 150 on"),
-            ],
-        ),
-        Panel(
-            label="turns since the last report",
-            floor=0.0,
-            lines=[
-                Line(x_K=x_K, y_K=columns["allowed3"], role="limit", name="allowed to rank 3"),
-                Line(x_K=x_K, y_K=columns["behind3"], name="rank 3, each 20th iteration"),
-            ],
-        ),
-    ]
-    figure = Figure(
-        title="stall fires: a rank falls silent while the others go on",
-        caption=describe(trace),
-        x_label="iteration",
-        panels=panels,
-        marks=marks,
-        span=span,
+    allowed = f"allowed to rank {rank}"
+    return Panel(
+        label="turns since the last report",
+        floor=0.0,
+        lines=[
+            Line(x_K=x_K, y_K=columns[f"allowed{rank}"], role="limit", name=allowed),
+            Line(x_K=x_K, y_K=columns[f"behind{rank}"], name=name),
+        ],
     )
-    return Drawn(figure)
 
 
 def _heartbeats(title: str, lines: Sequence[bytes]) -> Drawn:

@@ -6,7 +6,6 @@ Axes: T positions, R ranks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -20,9 +19,9 @@ from firstfault.telemetry import EventKind
 from ingest.blocks import Floats, IterationBlock
 from tests.block_builders import block, event
 
-from .drawing import Drawn
-from .svg import Figure, Line, Panel
-from .trace import Trace, describe, marks_of, only, sample, watch
+from .drawing import Drawn, drawn
+from .svg import Line, Panel
+from .trace import Trace, only, sample, watch
 
 RANKS = 8
 
@@ -113,7 +112,7 @@ def _peer(
     if onset is None or isinstance(detector, Slowdown):
         units = {"step_time_s": "step time, s", "local_grad_norm": "local gradient norm"}
         panels.insert(0, _values(units[metric], blocks, metric, rank))
-    return _figure(title, trace, panels, onset)
+    return drawn(title, trace, panels, onset)
 
 
 def _joint(title: str, blocks: Sequence[IterationBlock], *, rank: int, onset: int | None = None) -> Drawn:
@@ -124,8 +123,8 @@ def _joint(title: str, blocks: Sequence[IterationBlock], *, rank: int, onset: in
 
     trace = watch(detector, blocks, read)
     panel = _scored("score of the joint distance among peers, σ", trace, rank)
-    drawn = _figure(title, trace, [panel, *_judged(trace, rank)], onset)
-    return Drawn(replace(drawn.figure, x_range=(1024.0, float(trace.iterations[-1]))))
+    judged = (1024.0, float(trace.iterations[-1]))
+    return drawn(title, trace, [panel, *_judged(trace, rank)], onset, x_range=judged)
 
 
 def _scores(metric: PeerMetric | None) -> dict[str, float]:
@@ -207,17 +206,3 @@ def _of_ranks(x_T: Sequence[float], values_TR: Floats, rank: int) -> list[Line]:
         Line(x_K=x_T, y_K=high_T.tolist(), role="peer", name="least and greatest of its peers"),
         Line(x_K=x_T, y_K=values_TR[:, rank].tolist(), name=f"rank {rank}"),
     ]
-
-
-def _figure(title: str, trace: Trace, panels: Sequence[Panel], onset: int | None) -> Drawn:
-    marks, span = marks_of(trace, onset)
-    return Drawn(
-        Figure(
-            title=title,
-            caption=describe(trace),
-            x_label="iteration",
-            panels=panels,
-            marks=marks,
-            span=span,
-        )
-    )

@@ -8,9 +8,9 @@ from detectors.nonfinite import Nonfinite
 from detectors.nonfinite_sites import Level, scene_of
 from ingest.blocks import IterationBlock
 
-from .drawing import Drawn
-from .svg import Figure, Line, Panel
-from .trace import describe, marks_of, only, sample, watch
+from .drawing import Drawn, drawn
+from .svg import Line, Panel
+from .trace import only, sample, watch
 
 _WATCHED = (
     "loss", "local_grad_norm", "grad_norm", "nonfinite_input", "nonfinite_act", "nonfinite_loss",
@@ -39,17 +39,13 @@ def fires() -> Drawn:
             Line(x_K=x_K, y_K=trace.columns["nonfinite_act"], name="activations", dots=True),
         ],
     )
-    marks, span = marks_of(trace, 484)
-    figure = Figure(
-        title="nonfinite fires: rank 1 first, one reduction later all",
-        caption=describe(trace),
-        x_label="iteration",
-        panels=[bad, _levels(x_K, trace.columns["level"])],
-        marks=marks,
-        span=span,
+    return drawn(
+        "nonfinite fires: rank 1 first, one reduction later all",
+        trace,
+        [bad, _levels(x_K, trace.columns["level"])],
+        484,
         x_range=(464.0, float(x_K[-1])),
     )
-    return Drawn(figure)
 
 
 def quiet() -> Drawn:
@@ -80,13 +76,7 @@ def quiet() -> Drawn:
             ],
         ),
     ]
-    figure = Figure(
-        title="nonfinite stays quiet: overflow while the loss scale is found",
-        caption=describe(trace),
-        x_label="iteration",
-        panels=panels,
-    )
-    return Drawn(figure)
+    return drawn("nonfinite stays quiet: overflow while the loss scale is found", trace, panels)
 
 
 def _levels(x_K: list[int], level_K: list[float]) -> Panel:

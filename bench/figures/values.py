@@ -5,8 +5,6 @@ Axes: T positions, R ranks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from detectors.agreement import Agreement
@@ -19,9 +17,9 @@ from detectors.vote import EqualityVote
 from ingest.blocks import Floats, Ints, IterationBlock
 from tests.block_builders import block, data_parallel, masked
 
-from .drawing import Drawn
-from .svg import Figure, Line, Panel
-from .trace import Trace, describe, marks_of, only, sample, watch
+from .drawing import Drawn, drawn
+from .svg import Line, Panel
+from .trace import Trace, only, sample, watch
 
 RANKS = 8
 
@@ -40,7 +38,7 @@ def checksum_vote_fires() -> Drawn:
     panel = _count(
         "replicas that differ from their group's majority", trace, "odd", "at each check of param_checksum"
     )
-    return _figure("checksum_vote fires: rank 3 holds other parameters", trace, [panel], 383)
+    return drawn("checksum_vote fires: rank 3 holds other parameters", trace, [panel], 383)
 
 
 def checksum_vote_quiet() -> Drawn:
@@ -84,7 +82,7 @@ def checksum_vote_quiet() -> Drawn:
         ],
     )
     odd = _count("ranks that differ from their group's majority", trace, "optim_checksum", "optim_checksum")
-    return _figure("checksum_vote stays quiet: optimizer shards of ZeRO-1", trace, [values, odd])
+    return drawn("checksum_vote stays quiet: optimizer shards of ZeRO-1", trace, [values, odd])
 
 
 def agreement_fires() -> Drawn:
@@ -156,7 +154,7 @@ def _agreement(title: str, norm_TR: Floats, onset: int | None = None) -> Drawn:
             ],
         )
         panels.insert(0, far)
-    return _figure(title, trace, panels, onset)
+    return drawn(title, trace, panels, onset)
 
 
 def _canary() -> tuple[Ints, np.random.Generator]:
@@ -194,7 +192,7 @@ def _repeat(title: str, first_TR: Ints, again_TR: Ints, onset: int | None = None
             Line(x_K=at_K, y_K=departed_K, name="ranks", dots=True),
         ],
     )
-    return _figure(title, trace, [panel], onset)
+    return drawn(title, trace, [panel], onset)
 
 
 def _linear(title: str, log: str, onset: int | None = None) -> Drawn:
@@ -224,7 +222,7 @@ def _linear(title: str, log: str, onset: int | None = None) -> Drawn:
             Line(x_K=x_K, y_K=trace.columns["off"], name="grad_sketch_out", dots=True),
         ],
     )
-    return _figure(title, trace, [panel], onset)
+    return drawn(title, trace, [panel], onset)
 
 
 def _odd(vote: EqualityVote | None) -> float:
@@ -252,12 +250,3 @@ def _known(trace: Trace, *columns: str) -> list[list[float]]:
         [trace.iterations[k] for k in kept],
         *([trace.columns[column][k] for k in kept] for column in columns),
     ]
-
-
-def _figure(title: str, trace: Trace, panels: Sequence[Panel], onset: int | None = None) -> Drawn:
-    marks, span = marks_of(trace, onset)
-    return Drawn(
-        Figure(
-            title=title, caption=describe(trace), x_label="iteration", panels=panels, marks=marks, span=span
-        )
-    )
