@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .case import Tier
-from .intervals import exact_rate
+from .judging import Found
 from .naive import MERGE_POINTS, Alarm, merged
 from .row import Row
-from .scores import PER_POINTS, Figure, scored, share
+from .scores import Figure, false_rate, scored, share, share_of
 
 OURS = "firstfault"
 EARLY_POINTS = MERGE_POINTS
@@ -69,43 +69,43 @@ def _found_share(label: str) -> Callable[[Contender], float]:
 
 
 def _ours(rows: Sequence[Row]) -> Contender:
-    found, errors = {}, []
-    for label in FOUND:
-        asked = [row for row in rows if row.truth.label == label]
-        hits = [row for row in asked if row.is_right and row.points_to_sure is not None]
-        found[label] = share(len(hits), len(asked))
-        errors += [
-            abs(row.root.iteration - (row.truth.onset or 0)) / row.log_interval for row in hits if row.root
-        ]
-    healthy = [row for row in rows if not row.is_faulty]
-    return Contender(
-        name=OURS,
-        found=found,
-        near=share(sum(error <= NEAR_POINTS for error in errors), len(errors)),
-        alarmed=share(sum(bool(row.judgement.confirmed) for row in healthy), len(healthy)),
-        rate=_rate(sum(row.false_alarms for row in rows), rows),
-    )
+    return _contender(OURS, rows, _our_hit, lambda row: row.false_alarms)
 
 
 def _other(name: str, rows: Sequence[Row]) -> Contender:
+    return _contender(name, rows, lambda row: _hit(row, name), lambda row: len(_false(row, name)))
+
+
+def _contender(
+    name: str,
+    rows: Sequence[Row],
+    hit: Callable[[Row], Found | Alarm | None],
+    false: Callable[[Row], int],
+) -> Contender:
+    """A method by what it has right of each fault, and how many false alarms it gives on each curve."""
     found, errors = {}, []
     for label in FOUND:
         asked = [row for row in rows if row.truth.label == label]
-        hits = [(row, alarm) for row in asked if (alarm := _hit(row, name)) is not None]
+        hits = [(row, right) for row in asked if (right := hit(row)) is not None]
         found[label] = share(len(hits), len(asked))
         errors += [
-            abs(alarm.iteration - (row.truth.onset or 0)) / row.log_interval
-            for row, alarm in hits
-            if alarm.iteration is not None
+            abs(right.iteration - (row.truth.onset or 0)) / row.log_interval
+            for row, right in hits
+            if right.iteration is not None
         ]
     healthy = [row for row in rows if not row.is_faulty]
     return Contender(
         name=name,
         found=found,
         near=share(sum(error <= NEAR_POINTS for error in errors), len(errors)),
-        alarmed=share(sum(bool(row.others[name]) for row in healthy), len(healthy)),
-        rate=_rate(sum(len(_false(row, name)) for row in rows), rows),
+        alarmed=share_of(healthy, lambda row: false(row) > 0),
+        rate=false_rate(sum(false(row) for row in rows), rows),
     )
+
+
+def _our_hit(row: Row) -> Found | None:
+    """The root of a right verdict that was confirmed at the onset or later."""
+    return row.root if row.is_right and row.points_to_sure is not None else None
 
 
 def _hit(row: Row, name: str) -> Alarm | None:
@@ -143,9 +143,3 @@ def _is_near(one: int | None, other: int | None, distance: int) -> bool:
 
 def _iteration(alarm: Alarm) -> float:
     return math.inf if alarm.iteration is None else alarm.iteration
-
-
-def _rate(count: int, rows: Sequence[Row]) -> Figure:
-    points = sum(row.healthy_points for row in rows)
-    low, high = exact_rate(count, points / PER_POINTS)
-    return Figure(value=count * PER_POINTS / points if points else math.nan, low=low, high=high, cases=points)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .case import Origin, Tier
 from .comparison import EARLY_POINTS, OURS
-from .intervals import exact_rate
 from .naive import MERGE_POINTS, merged
 from .rank_rule import RANK_RULE
 from .row import Row
-from .scores import PER_POINTS, Figure, share_of
+from .scores import Figure, false_rate, share_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,17 +38,12 @@ def _contender(
 ) -> RankContender:
     struck = [row for row in rows if row.truth.ranks and row.truth.is_observable]
     healthy = [row for row in rows if row.truth.injected_at is None]
-    points = sum(row.healthy_points for row in rows)
-    false = sum(count(row) for row in rows)
-    low, high = exact_rate(false, points / PER_POINTS)
     return RankContender(
         name=name,
         found=share_of([row for row in struck if row.truth.mattered], is_found),
         harmless=share_of([row for row in struck if not row.truth.mattered], is_found),
         alarmed=share_of(healthy, lambda row: count(row) > 0),
-        rate=Figure(
-            value=false * PER_POINTS / points if points else math.nan, low=low, high=high, cases=points
-        ),
+        rate=false_rate(sum(count(row) for row in rows), rows),
     )
 
 

@@ -164,7 +164,12 @@ def delays(rows: Sequence[Row], *, is_sure: bool) -> list[int]:
 
 def false_alarms(rows: Sequence[Row]) -> Figure:
     """Confirmed incidents per `PER_POINTS` healthy logged iterations; ``cases`` are these iterations."""
-    count, points = sum(row.false_alarms for row in rows), sum(row.healthy_points for row in rows)
+    return false_rate(sum(row.false_alarms for row in rows), rows)
+
+
+def false_rate(count: int, rows: Sequence[Row]) -> Figure:
+    """``count`` false alarms of any method on these rows, per `PER_POINTS` healthy logged iterations."""
+    points = sum(row.healthy_points for row in rows)
     low, high = exact_rate(count, points / PER_POINTS)
     return Figure(value=count * PER_POINTS / points if points else math.nan, low=low, high=high, cases=points)
 
