@@ -9,22 +9,14 @@ from enum import StrEnum
 from hashlib import blake2b
 from typing import Any
 
+from firstfault.drill.rig import tiers
+
 FIRST_BENCHMARK_SEED = 1_000_000
 """Seeds from here on are drawn by this benchmark alone: no threshold is ever tuned on them."""
 
 
-class Tier(StrEnum):
-    """How much telemetry the job gave; each holds all of the one before."""
-
-    CURVE = "curve"
-    """One averaged curve: loss, gradient norm, learning rate, loss scale, skips."""
-    RANKS = "ranks"
-    """Each rank for itself, before the reduction."""
-    CHECKSUMS = "checksums"
-    CANARY = "canary"
-    """Repeated computations and sketches of the reduction too."""
-
-
+Tier = tiers.Tier
+"""How much telemetry the job gave; each holds all of the one before."""
 TIERS = tuple(Tier)
 
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
+
+from firstfault.drill.rig.tiers import has
 
 from .case import Tier
 
@@ -27,26 +30,23 @@ def cut(lines: Sequence[bytes], tier: Tier) -> list[bytes]:
         return list(lines)
     if tier is Tier.CURVE:
         return list(_averaged(lines))
-    keeps = _keeps_ranks if tier is Tier.RANKS else _keeps_checksums
-    return list(_without(lines, keeps))
+    return list(_without(lines, tier))
 
 
-def _keeps_ranks(metric: str) -> bool:
-    return not metric.partition("/")[0].endswith("_checksum") and _keeps_checksums(metric)
-
-
-def _keeps_checksums(metric: str) -> bool:
-    return not metric.startswith(("canary_", "repeat_", "grad_sketch"))
-
-
-def _without(lines: Iterable[bytes], keeps: Callable[[str], bool]) -> Iterator[bytes]:
+def _without(lines: Iterable[bytes], tier: Tier) -> Iterator[bytes]:
     for line in lines:
         record = json.loads(line)
         if "event" in record:
             yield line
             continue
-        kept = {name: value for name, value in record.items() if name in _PLACE or keeps(name)}
+        kept = {name: value for name, value in record.items() if name in _PLACE or _reports(tier, name)}
         yield json.dumps(kept).encode()
+
+
+@lru_cache(maxsize=1024)
+def _reports(tier: Tier, metric: str) -> bool:
+    """Whether jobs of this tier report ``metric``, by the rule that the truth of the rig goes by."""
+    return has(tier, metric)
 
 
 def _averaged(lines: Iterable[bytes]) -> Iterator[bytes]:
