@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .case import Origin, Tier
-from .comparison import compare, lost_columns
+from .comparison import Contender, compare, lost_columns
+from .floor import Floor
 from .floors import floors
 from .outlier_floors import outlier_floors
 from .outliers import Outcome
@@ -57,34 +58,38 @@ def figures(
         "cases": len({row.spec.key for row in rows}),
         "labels": _labels(scored(rows)),
         "floors": [
-            {
-                "name": floor.name,
-                "bound": floor.bound,
-                "is_ceiling": floor.is_ceiling,
-                "holds": floor.holds.value,
-                "note": floor.note,
-                **floor.figure.to_plain(),
-            }
-            for floor in [*floors(rows), *reference_floors(references), *outlier_floors(outcomes)]
+            _floor(one) for one in [*floors(rows), *reference_floors(references), *outlier_floors(outcomes)]
         ],
         "tiers": {tier.value: _tier([row for row in rows if row.tier is tier]) for tier in Tier},
         "mattered": _by_matter(rows),
         "causes": _pairs(cause_confusion(rows)),
         "families": _families(rows),
         "outliers": _outliers(outcomes),
-        "contenders": [
-            {
-                "name": one.name,
-                "found": {label: figure.to_plain() for label, figure in one.found.items()},
-                "near": one.near.to_plain(),
-                "alarmed": one.alarmed.to_plain(),
-                "rate": one.rate.to_plain(),
-            }
-            for one in contenders
-        ],
+        "contenders": [_contender(one) for one in contenders],
         "rank_contenders": _rank_contenders(rows),
         "lost": lost_columns(contenders),
         "missing_peers": list(missing),
+    }
+
+
+def _floor(floor: Floor) -> dict[str, Any]:
+    return {
+        "name": floor.name,
+        "bound": floor.bound,
+        "is_ceiling": floor.is_ceiling,
+        "holds": floor.holds.value,
+        "note": floor.note,
+        **floor.figure.to_plain(),
+    }
+
+
+def _contender(one: Contender) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "found": {label: figure.to_plain() for label, figure in one.found.items()},
+        "near": one.near.to_plain(),
+        "alarmed": one.alarmed.to_plain(),
+        "rate": one.rate.to_plain(),
     }
 
 
