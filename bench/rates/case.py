@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.quality.intervals import exact_share
 from detectors.base import Detector
 from detectors.evidence import Certainty, Evidence, Finding
 from ingest.blocks import IterationBlock
@@ -121,11 +122,8 @@ class Score:
 
 
 def share(hits: int, cases: int) -> dict[str, float]:
-    """A share with its exact 95 % interval (Clopper and Pearson, Biometrika 26 (1934))."""
-    from scipy.stats import beta
-
-    low = 0.0 if hits == 0 else float(beta.ppf(0.025, hits, cases - hits + 1))
-    high = 1.0 if hits == cases else float(beta.ppf(0.975, hits + 1, cases - hits))
+    """A share with its exact 95 % interval, as JSON."""
+    low, high = exact_share(hits, cases)
     return {"value": round(hits / cases, 4), "low": round(low, 4), "high": round(high, 4)}
 
 
