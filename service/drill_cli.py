@@ -119,7 +119,7 @@ def drill(
         from firstfault.drill.rig.drilling import RigDrill
 
         from .drill_command import list_scenarios, write_all, write_drill
-        from .rig_command import is_of_rig, list_kinds, write_rig_drill
+        from .rig_command import is_of_rig, list_kinds, refuse_beside_all, write_rig_drill
 
         asked = RigDrill(
             kind=kind,
@@ -145,14 +145,15 @@ def drill(
             list_scenarios()
             list_kinds()
         elif is_all:
+            refuse_beside_all(asked, scenario, twin)
             write_all(out or Path())
-        elif is_of_rig(asked, scenario):
+        elif is_of_rig(asked, scenario, twin):
             write_rig_drill(asked, out, twin)
         else:
             write_drill(
                 scenario or "drift_param",
                 seed=seed,
-                ranks=ranks or 8,
+                ranks=8 if ranks is None else ranks,
                 iterations=iterations,
                 out=out,
                 engine=engine,

@@ -27,7 +27,20 @@ def list_kinds() -> None:
         sys.stdout.write("\n".join(lines) + "\n")
 
 
-def is_of_rig(asked: RigDrill, scenario: str | None) -> bool:
+def refuse_beside_all(asked: RigDrill, scenario: str | None, twin: Path | None) -> None:
+    """Refuse what ``--all`` would not heed.
+
+    Raises:
+        DrillError: one of the options that say what is drilled is given.
+    """
+    usual = RigDrill()
+    given = [one.name for one in fields(asked) if getattr(asked, one.name) != getattr(usual, one.name)]
+    given += ["scenario"] * (scenario is not None) + ["twin"] * (twin is not None)
+    if given:
+        raise DrillError(f"--all drills every scenario with its own settings, got --{given[0]} too")
+
+
+def is_of_rig(asked: RigDrill, scenario: str | None, twin: Path | None = None) -> bool:
     """Whether the rig is asked for, and not a scenario.
 
     Raises:
@@ -37,6 +50,7 @@ def is_of_rig(asked: RigDrill, scenario: str | None) -> bool:
     given = [
         one.name for one in fields(asked) if one.name not in of_both and getattr(asked, one.name) is not None
     ]
+    given += ["twin"] * (twin is not None)
     if given and scenario is not None:
         raise DrillError(f"--scenario has its fault and its layout, got --{given[0]} too")
     if given and asked.kind is None and asked.layout is None:

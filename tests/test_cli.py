@@ -87,6 +87,11 @@ def test_drill_lists_the_kinds_of_fault_with_their_sites(firstfault: Run) -> Non
             ["--scenario", "healthy", "--kind", "stale"],
             "--scenario has its fault and its layout, got --kind too",
         ),
+        (["--ranks", 0], "ranks must be from 1 to 64, got 0"),
+        (["--twin", "twin.jsonl"], "--twin is of one fault or of a layout: give --kind or --layout too"),
+        (["--scenario", "healthy", "--twin", "twin.jsonl"], "its fault and its layout, got --twin too"),
+        (["--all", "--kind", "stale"], "--all drills every scenario with its own settings, got --kind too"),
+        (["--all", "--engine", "processes"], "own settings, got --engine too"),
         (["--kind", "gremlin"], "kind must be one of bit_flip"),
         (["--layout", "ring"], "layout must be one of dp"),
         (

@@ -139,6 +139,8 @@ def test_the_seed_moves_the_fault_and_the_log_keeps_to_the_plan() -> None:
         (DrillConfig(ranks=0), "ranks"),
         (DrillConfig(iterations=3), "iterations"),
         (DrillConfig(engine="cluster"), "engine"),
+        (DrillConfig(seed=-1), "seed"),
+        (DrillConfig(seed=1 << 70), "seed"),
     ],
 )
 def test_a_drill_that_cannot_be_is_refused_by_name(config: DrillConfig, named: str) -> None:

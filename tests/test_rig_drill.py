@@ -56,6 +56,12 @@ def test_what_is_given_wins_over_what_is_usual_and_what_the_site_needs_is_there(
         (RigDrill(kind="shard_owner", layout="dp"), "fault.kind must be one that acts in layout dp"),
         (RigDrill(engine="steam"), "engine must be virtual or processes"),
         (RigDrill(kind="bit_flip", rank=8), "fault.rank must be below 8"),
+        (RigDrill(kind="stale", iterations=0), "^iterations must be >= 1, got 0"),
+        (RigDrill(kind="stale", seed=1 << 70), "^seed must be from 0 to 4294967295"),
+        (
+            RigDrill(kind="relative_error", magnitude=float("inf")),
+            "magnitude must be over 0 and at most 1e.30",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_rule(asked: RigDrill, words: str) -> None:

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from .scenarios import SCENARIOS, FaultKind, Scenario
 
+MAX_SEED = 2**32 - 1
+"""Greatest seed: every generator that a drill draws from takes it, with room to count on from it."""
+
 
 class DrillError(ValueError):
     """A drill cannot be run as asked: names the setting, the rule and the value."""
@@ -82,6 +85,8 @@ def plan(config: DrillConfig) -> Plan:
     if config.engine not in ("virtual", "processes"):
         raise DrillError(f"engine must be virtual or processes, got {config.engine!r}")
     seed = scenario.seed if config.seed is None else config.seed
+    if not 0 <= seed <= MAX_SEED:
+        raise DrillError(f"seed must be from 0 to {MAX_SEED}, got {seed}")
     rng = random.Random(f"{scenario.name}/{seed}/{config.ranks}/{iterations}")
     rank, at = rng.randrange(config.ranks), _strike(scenario, iterations, rng)
     stop = iterations

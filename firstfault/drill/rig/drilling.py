@@ -70,6 +70,8 @@ def planned(drill: RigDrill) -> tuple[Job, Fault | None]:
     """
     if drill.engine not in ENGINES:
         raise DrillError(f"engine must be {' or '.join(ENGINES)}, got {drill.engine!r}")
+    if drill.iterations is not None and drill.iterations < 1:  # before a fault is drawn inside them
+        raise DrillError(f"iterations must be >= 1, got {drill.iterations}")
     layout = _layout(drill)
     fault = None if drill.kind is None else _fault(drill, layout)
     job = Job(
