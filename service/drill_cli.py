@@ -118,7 +118,7 @@ def drill(
     with outer_edge():
         from firstfault.drill.rig.drilling import RigDrill
 
-        from .drill_command import list_scenarios, write_all, write_drill
+        from .drill_command import list_scenarios, naming_files, write_all, write_drill
         from .rig_command import is_of_rig, list_kinds, refuse_beside_all, write_rig_drill
 
         asked = RigDrill(
@@ -141,23 +141,24 @@ def drill(
             precision=precision,
             engine=engine,
         )
-        if is_listing:
-            list_scenarios()
-            list_kinds()
-        elif is_all:
-            refuse_beside_all(asked, scenario, twin)
-            write_all(out or Path())
-        elif is_of_rig(asked, scenario, twin):
-            write_rig_drill(asked, out, twin)
-        else:
-            write_drill(
-                scenario or "drift_param",
-                seed=seed,
-                ranks=8 if ranks is None else ranks,
-                iterations=iterations,
-                out=out,
-                engine=engine,
-            )
+        with naming_files():
+            if is_listing:
+                list_scenarios()
+                list_kinds()
+            elif is_all:
+                refuse_beside_all(asked, scenario, twin)
+                write_all(out or Path())
+            elif is_of_rig(asked, scenario, twin):
+                write_rig_drill(asked, out, twin)
+            else:
+                write_drill(
+                    scenario or "drift_param",
+                    seed=seed,
+                    ranks=8 if ranks is None else ranks,
+                    iterations=iterations,
+                    out=out,
+                    engine=engine,
+                )
 
 
 @app.command()
@@ -190,6 +191,8 @@ def study(
       firstfault drill study --seeds 20 --bit-step 1 --out results
     """
     with outer_edge():
+        from .drill_command import naming_files
         from .study_command import run_study_command
 
-        run_study_command(out, seeds=seeds, bit_step=bit_step, is_quick=is_quick)
+        with naming_files():
+            run_study_command(out, seeds=seeds, bit_step=bit_step, is_quick=is_quick)

@@ -4,13 +4,33 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from firstfault.drill import SCENARIOS, run_drill
+from firstfault.drill import SCENARIOS, DrillError, run_drill
 
 from .ink import pad, wrap
 
 _COUNTER_EVERY = 10
+
+
+@contextmanager
+def naming_files() -> Iterator[None]:
+    """Say of a file or folder that cannot be written which it is: that is nobody's bug.
+
+    Raises:
+        DrillError: in the place of the OSError.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # of standard output: the outer edge knows it
+    except OSError as error:
+        if error.filename is None and error.errno is None:
+            raise
+        where = "what a drill writes" if error.filename is None else str(error.filename)
+        raise DrillError(f"{where} must be a file or folder that can be written: {error.strerror}") from error
 
 
 def list_scenarios() -> None:

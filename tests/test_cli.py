@@ -109,6 +109,18 @@ def test_a_fault_that_cannot_be_drilled_exits_2_and_says_why(
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize("options", [["--kind", "stale", "--iterations", 5], ["study", "--quick"]])
+def test_a_place_that_cannot_be_written_is_named(
+    firstfault: Run, tmp_path: Path, options: list[object]
+) -> None:
+    place = tmp_path / "file"
+    place.touch()
+    status, _, err = firstfault("drill", *options, "--out", place)
+    assert status == 2
+    assert f"{place} must be a file or folder that can be written" in err
+
+
+@pytest.mark.torch
 def test_drill_writes_one_fault_and_the_run_without_it(firstfault: Run, tmp_path: Path) -> None:
     out, twin = tmp_path / "stale.jsonl", tmp_path / "twin.jsonl"
     options = ["--kind", "stale", "--ranks", 2, "--iterations", 5, "--at", 3, "--out", out, "--twin", twin]

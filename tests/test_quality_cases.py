@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.quality.cache import load_recording, save_recording
+from bench.quality.cache import load_plain, load_recording, save_plain, save_recording
 from bench.quality.case import FIRST_BENCHMARK_SEED, Origin, Recording, Tier, Truth
 from bench.quality.curve_cases import make_curve
 from bench.quality.curve_faults import BENIGN, FAULTS
@@ -135,3 +135,14 @@ def test_the_section_of_the_readme_is_made_from_the_figures_alone() -> None:
     assert "6 sigma, one step" in page(plain)
     with pytest.raises(ValueError, match=r"README\.md must hold"):
         with_section("no marks", plain)
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[1]", b"\xff\xfe", b"(\xb5/\xfd\x04\x00"])
+def test_what_is_damaged_in_the_cache_is_made_again(tmp_path: Path, damage: bytes) -> None:
+    path = tmp_path / "gone" / "case.json"
+    assert load_plain(path) is None
+    save_plain(path, {"alarms": []})
+    assert load_plain(path) == {"alarms": []}
+    path.write_bytes(damage)
+    assert load_plain(path) is None
+    assert load_recording(path) is None

@@ -89,6 +89,11 @@ def test_a_log_is_a_file_of_ours_or_goes_into_a_folder(tmp_path: Path) -> None:
         log_path("stale", tmp_path / "one.csv")
 
 
+def test_a_twin_does_not_overwrite_the_log_with_the_fault(tmp_path: Path) -> None:
+    with pytest.raises(DrillError, match="twin must be another file"):
+        write_drill(RigDrill(kind="stale"), tmp_path / "one.jsonl", tmp_path / "." / "one.jsonl")
+
+
 @pytest.mark.torch
 def test_a_drill_and_its_twin_differ_from_the_fault_on(tmp_path: Path) -> None:
     asked = RigDrill(kind="missing_sync", ranks=2, iterations=8, at=5, rank=1)

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from firstfault.drill.plans import DrillError
 from firstfault.drill.rig.shares import Share
 from firstfault.drill.rig.spec import Kind, Site
 from firstfault.drill.rig.study import QUICK, RECIPES, Case, StudyPlan, cases
@@ -56,6 +57,15 @@ def test_results_come_back_as_they_were_and_a_line_cut_short_is_no_result(tmp_pa
     assert path.read_text(encoding="utf-8") == whole
     assert np.isnan(read(path)[1].end_change)
     assert read(path)[0] == some[0]
+
+
+@pytest.mark.parametrize("line", [b"[]", b'{"key": "x"}', b'{"key', b"\xff"])
+def test_a_damaged_line_of_results_is_refused_by_its_number(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "study.jsonl"
+    append(path, results()[:2])
+    path.write_bytes(path.read_bytes() + line + b"\n")
+    with pytest.raises(DrillError, match="line 3 must be a result of the study"):
+        read(path)
 
 
 def test_the_share_that_trained_better_is_of_harmless_faults_that_changed_anything() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .case import FIRST_BENCHMARK_SEED, Origin, Tier
@@ -87,15 +87,30 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--full", action="store_true", help="hours instead of minutes")
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--seeds-from", type=int, default=FIRST_BENCHMARK_SEED)
+    parser.add_argument("--processes", type=_at_least(1), default=2)
+    parser.add_argument("--seeds-from", type=_at_least(0), default=FIRST_BENCHMARK_SEED)
     parser.add_argument("--recorded", type=Path, default=None, help="folder of recorded healthy curves (csv)")
     parser.add_argument("--without-peers", action="store_true", help="ask no other tool")
     parser.add_argument("--only", default="", help="families whose name begins so")
     parser.add_argument("--record", action="store_true", help="only make the logs, and ask the other tools")
-    parser.add_argument("--limit", type=int, default=None, help="only so many of the tasks")
+    parser.add_argument("--limit", type=_at_least(1), default=None, help="only so many of the tasks")
     parser.add_argument("--failures", type=Path, default=None, help="folder for lists of what went wrong")
     return parser
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    """Reads a number, and says the rule where it is too small."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least:
+            raise argparse.ArgumentTypeError(f"must be a whole number >= {least}, got {text!r}")
+        return value
+
+    return read
 
 
 def _say(text: str) -> None:

@@ -67,10 +67,16 @@ def save_recording(path: Path, recording: Recording) -> None:
 
 
 def load_recording(path: Path) -> Recording | None:
-    """The recording kept under ``path``, if there is one."""
-    if not path.exists():
+    """The recording kept under ``path``, if there is one and it is whole: a damaged one is made again."""
+    held = _held(path)
+    try:
+        return None if held is None else _recording_from(held)
+    except (zstandard.ZstdError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    head, *lines = zstandard.ZstdDecompressor().decompress(path.read_bytes()).split(b"\n")
+
+
+def _recording_from(held: bytes) -> Recording:
+    head, *lines = zstandard.ZstdDecompressor().decompress(held).split(b"\n")
     plain = json.loads(head)
     return Recording(
         lines=lines,
@@ -87,19 +93,36 @@ def save_plain(path: Path, plain: Mapping[str, Any]) -> None:
 
 
 def load_plain(path: Path) -> dict[str, Any] | None:
-    """The object kept under ``path``, if there is one."""
-    if not path.exists():
+    """The object kept under ``path``, if there is one and it is whole."""
+    held = _held(path)
+    try:
+        loaded = None if held is None else json.loads(held)
+    except ValueError:
         return None
-    loaded: dict[str, Any] = json.loads(path.read_bytes())
-    return loaded
+    return loaded if isinstance(loaded, dict) else None
+
+
+def _held(path: Path) -> bytes | None:
+    """What is kept; None where nothing is, also where it was deleted just now."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
 
 
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file that is never seen half written."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    part.write_bytes(data)
-    part.replace(path)
+    for is_last in (False, True):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            part.write_bytes(data)
+            part.replace(path)
+            return
+        except FileNotFoundError:
+            # the cache was emptied in between: once more
+            if is_last:
+                raise
 
 
 def _plain_truth(truth: Truth) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from ...telemetry import Event, Record
 from ...wire import encode_event, encode_record
-from ..plans import DrillError
+from ..plans import MAX_SEED, DrillError
 from .catalogue import CATALOGUE, check, usual
 from .layouts import LAYOUTS, next_at, ranks_at
 from .spec import Fault, Job, Kind, Layout, LayoutName, ModelSize, Site
@@ -26,6 +26,8 @@ _ITERATIONS = 600
 """Long enough that a slow fault shows behind one that strikes in the middle."""
 _SGD_LR = 0.2
 """Learning rate of SGD: fifty times that of AdamW trains the same model."""
+_MAX_MAGNITUDE = 1e30
+"""Far over any usual one, and a float32 still holds the factor of an error of that size."""
 Name = TypeVar("Name", bound=StrEnum)
 Progress = Callable[[int, int], None]
 """Told (iterations done, iterations in all)."""
@@ -72,6 +74,10 @@ def planned(drill: RigDrill) -> tuple[Job, Fault | None]:
         raise DrillError(f"engine must be {' or '.join(ENGINES)}, got {drill.engine!r}")
     if drill.iterations is not None and drill.iterations < 1:  # before a fault is drawn inside them
         raise DrillError(f"iterations must be >= 1, got {drill.iterations}")
+    if drill.seed is not None and not 0 <= drill.seed <= MAX_SEED:
+        raise DrillError(f"seed must be from 0 to {MAX_SEED}, got {drill.seed}")
+    if drill.magnitude is not None and not 0 < drill.magnitude <= _MAX_MAGNITUDE:
+        raise DrillError(f"magnitude must be over 0 and at most {_MAX_MAGNITUDE:g}, got {drill.magnitude}")
     layout = _layout(drill)
     fault = None if drill.kind is None else _fault(drill, layout)
     job = Job(
@@ -102,6 +108,8 @@ def write_drill(
         raise DrillError("a twin is the run without the fault: it needs a kind")
     path = log_path(job.run, out)
     twin_path = None if twin is None else log_path(f"{job.run}-twin", twin)
+    if twin_path is not None and twin_path.resolve() == path.resolve():
+        raise DrillError(f"twin must be another file than the log with the fault, got {str(twin_path)!r}")
     write_log(_lines(_said(drill, job, fault), job, progress), path)
     if twin_path is not None:
         write_log(_lines(_said(drill, job, None), job, progress), twin_path)

@@ -8,13 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ..plans import MAX_SEED, DrillError
+from ..plans import DrillError
 from .training import RigTraining, Watch
 
 BITS = {"fp32": 32, "bf16": 16, "fp16": 16}
 """Bits of each number format a flip may be in; the highest is the sign."""
-MAX_MAGNITUDE = 1e30
-"""Far over any usual one; a float32 still holds it, and the factor of an error of that size."""
 MAX_RANKS = 64
 """One process holds all replicas; more only costs time."""
 
@@ -138,8 +136,7 @@ class Fault:
         top = BITS[self.dtype] - 1
         is_bit = self.bit is None or 0 <= self.bit <= top
         _require(is_bit, f"fault.bit must be None or from 0 to {top} in {self.dtype}", self.bit)
-        is_size = 0 < self.magnitude <= MAX_MAGNITUDE
-        _require(is_size, f"fault.magnitude must be over 0 and at most {MAX_MAGNITUDE:g}", self.magnitude)
+        _require(self.magnitude > 0, "fault.magnitude must be > 0", self.magnitude)
         _require(self.count >= 1, "fault.count must be >= 1", self.count)
 
     def acts(self, iteration: int) -> bool:
@@ -225,7 +222,7 @@ class Job:
 
     def __post_init__(self) -> None:
         _require(1 <= self.iterations <= 1_000_000, "iterations must be from 1 to 1000000", self.iterations)
-        _require(0 <= self.seed <= MAX_SEED, f"seed must be from 0 to {MAX_SEED}", self.seed)
+        _require(self.seed >= 0, "seed must be >= 0", self.seed)
         sizes = [one.ranks for one in self.training.restarts if one.ranks is not None]
         is_fitting = self.layout.name is LayoutName.DP or not sizes
         _require(is_fitting, "training.restarts may change the world size in layout dp alone", sizes)

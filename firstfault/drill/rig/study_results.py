@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..plans import DrillError
 from .spec import Kind, Site
 from .study import Case
 
@@ -75,14 +76,21 @@ def read(path: Path) -> list[Result]:
 
     Raises:
         OSError: the file is there and cannot be read.
+        DrillError: a whole line is no result: what is damaged is not guessed at.
     """
     if not path.exists():
         return []
     found: dict[str, Result] = {}
-    lines = path.read_text(encoding="utf-8").split("\n")
-    for line in lines[:-1]:  # what follows the last newline was cut short
+    lines = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines[:-1], start=1):  # what follows the last newline was cut short
         if line:
-            result = _result(json.loads(line))
+            try:
+                result = _result(json.loads(line))
+            except (ValueError, KeyError, TypeError):
+                raise DrillError(
+                    f"{path} line {number} must be a result of the study (deleted, its case runs again), "
+                    f"got {line[:60].decode(errors='replace')!r}"
+                ) from None
             found[result.key] = result
     return list(found.values())
 
