@@ -8,7 +8,6 @@ with their 95 % interval (Wilson for shares, Garwood for false alarms); delays a
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from detectors.explosion import Explosion
 from tests.curve_builders import Series, block_of, judge
 
 from .curve_shapes import KINDS, Faulty, healthy
+from .quality.intervals import wilson
 from .surrogate import draw
 
 
@@ -40,16 +40,6 @@ class Tally:
     inside: int = 0
     narrow: int = 0
     before_doubling: int = 0
-
-
-def wilson(part: int, of: int) -> tuple[float, float]:
-    """95 % interval of a share: Wilson, JASA 22 (1927)."""
-    if not of:
-        return 0.0, 1.0
-    share, z2 = part / of, 1.96**2
-    centre = (share + z2 / (2 * of)) / (1 + z2 / of)
-    half = 1.96 * math.sqrt(share * (1 - share) / of + z2 / (4 * of * of)) / (1 + z2 / of)
-    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def garwood(count: int) -> tuple[float, float]:

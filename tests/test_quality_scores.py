@@ -11,7 +11,7 @@ from bench.quality.case import Origin, Tier
 from bench.quality.comparison import compare, lost_columns
 from bench.quality.floor import Floor, Holds
 from bench.quality.floors import floors
-from bench.quality.intervals import bootstrap, exact_rate, exact_share, quantile_interval, wilson
+from bench.quality.intervals import bootstrap, exact_rate, exact_share, quantile_interval
 from bench.quality.naive import ANY, Alarm, alarms_of_rules, merged
 from bench.quality.outlier_floors import outlier_floors
 from bench.quality.outliers import Outcome, Trial
@@ -36,7 +36,6 @@ DRIFT, EXPLOSION = "silent_drift", "gradient_explosion"
 
 
 def test_intervals_are_those_of_the_textbook() -> None:
-    assert wilson(8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)
     assert exact_share(8, 10) == pytest.approx((0.4439, 0.9748), abs=1e-4)
     assert exact_share(0, 10) == pytest.approx((0.0, 0.3085), abs=1e-4)
     assert exact_rate(3, 1.0) == pytest.approx((0.6187, 8.7673), abs=1e-4)

@@ -13,23 +13,16 @@ from typing import TypeVar
 
 import numpy as np
 
+from firstfault.drill.rig.shares import Share
+
 T = TypeVar("T")
-_Z = 1.959963984540054
-"""Quantile of the normal distribution at 97.5 %: intervals of 95 %."""
 _DRAWS = 400
 """Bootstrap draws: the ends of an interval move by a twentieth of its width from one set to another."""
 
 
 def wilson(hits: int, cases: int) -> tuple[float, float]:
     """The 95 % interval of a share by Wilson's score, which stays inside 0 and 1."""
-    if cases == 0:
-        return 0.0, 1.0
-    share, z2 = hits / cases, _Z * _Z
-    middle = share + z2 / (2 * cases)
-    reach = _Z * math.sqrt(share * (1 - share) / cases + z2 / (4 * cases * cases))
-    scale = 1 + z2 / cases
-    low, high = (middle - reach) / scale, (middle + reach) / scale
-    return (0.0 if hits == 0 else low), (1.0 if hits == cases else high)
+    return Share(hits, cases).interval()
 
 
 def exact_share(hits: int, cases: int) -> tuple[float, float]:
