@@ -37,26 +37,55 @@ def of_device(case: Case) -> Judged:
     if case.is_one_rank_log and case.has_repeat_mismatch:
         return _with_record(0.6, ["one rank reports"], record, has_repeat_mismatch=True)
     if not case.names_ranks:
-        # Everybody at once: a device can only be named by its own record near the onset.
-        if is_repeated_otherwise(case):
-            return (0.45, ["repeated on the same data the job got another result: one of them was wrong"])
-        if case.family is Family.DIFFERENCE and case.first.tie and FAULT not in case.draft.root.detail:
-            return (
-                ALL_LIMIT,
-                [f"one of {case.first.rank_count} ranks was first, without a majority", *record.near],
-            )
-        if is_of_an_owner(case):
-            return (
-                0.5,
-                ["one owner's shard of the update would reach every rank by the gather", *record.near],
-            )
-        return (0.4, list(record.near)) if record.near else _NOTHING
+        return _of_all_ranks(case, record)
     if case.family is Family.STALL:
         return _with_record(*of_hardware(case), record, has_repeat_mismatch=False)
     if case.family not in (Family.NONFINITE, Family.DIFFERENCE) and not (
         record.near or case.has_repeat_mismatch
     ):
         return (0.3, ["only some ranks show it"])
+    return _of_named_ranks(case, record)
+
+
+def is_shared(case: Case) -> bool:
+    """Whether several ranks went wrong at once that are not those of one host."""
+    return case.first.rank_count > 1 and not case.first.tie and not case.is_on_one_host
+
+
+def is_repeated_otherwise(case: Case) -> bool:
+    """Whether all ranks got another result than in an earlier attempt: an update that all replicas share."""
+    return ATTEMPT in case.draft.root.detail and not case.names_ranks
+
+
+def is_of_an_owner(case: Case) -> bool:
+    """Whether what went wrong on all ranks at once can be the work of one that owns a shard of the state."""
+    layout = case.facts.layout
+    is_sharded = layout is not None and layout.sharding in ("zero1", "zero2")
+    return case.family is Family.NONFINITE and is_sharded and case.origin.phase >= Phase.OPTIMIZER
+
+
+def is_rate_of_its_own(case: Case) -> bool:
+    """Whether a suspect had another learning rate than its peers."""
+    own = set(case.origin.ranks)
+    every = (*case.draft.members, *case.draft.attached)
+    return any(one.metric == "lr" and not own.isdisjoint(one.ranks) for one in every)
+
+
+def _of_all_ranks(case: Case, record: Record) -> Judged:
+    """Everybody at once: a device can only be named by its own record near the onset."""
+    if is_repeated_otherwise(case):
+        return (0.45, ["repeated on the same data the job got another result: one of them was wrong"])
+    if case.family is Family.DIFFERENCE and case.first.tie and FAULT not in case.draft.root.detail:
+        return (
+            ALL_LIMIT,
+            [f"one of {case.first.rank_count} ranks was first, without a majority", *record.near],
+        )
+    if is_of_an_owner(case):
+        return (0.5, ["one owner's shard of the update would reach every rank by the gather", *record.near])
+    return (0.4, list(record.near)) if record.near else _NOTHING
+
+
+def _of_named_ranks(case: Case, record: Record) -> Judged:
     because = [_who(case)]
     confidence = ONE_RANK_LIMIT if case.origin.are_peers_clean else ONE_RANK_LIMIT - 0.15
     are_several = is_shared(case)
@@ -88,30 +117,6 @@ def of_device(case: Case) -> Judged:
         confidence /= 2
     is_sure_of_itself = case.has_repeat_mismatch and not are_several and not case.first.tie
     return _with_record(confidence, because, record, has_repeat_mismatch=is_sure_of_itself)
-
-
-def is_shared(case: Case) -> bool:
-    """Whether several ranks went wrong at once that are not those of one host."""
-    return case.first.rank_count > 1 and not case.first.tie and not case.is_on_one_host
-
-
-def is_repeated_otherwise(case: Case) -> bool:
-    """Whether all ranks got another result than in an earlier attempt: an update that all replicas share."""
-    return ATTEMPT in case.draft.root.detail and not case.names_ranks
-
-
-def is_of_an_owner(case: Case) -> bool:
-    """Whether what went wrong on all ranks at once can be the work of one that owns a shard of the state."""
-    layout = case.facts.layout
-    is_sharded = layout is not None and layout.sharding in ("zero1", "zero2")
-    return case.family is Family.NONFINITE and is_sharded and case.origin.phase >= Phase.OPTIMIZER
-
-
-def is_rate_of_its_own(case: Case) -> bool:
-    """Whether a suspect had another learning rate than its peers."""
-    own = set(case.origin.ranks)
-    every = (*case.draft.members, *case.draft.attached)
-    return any(one.metric == "lr" and not own.isdisjoint(one.ranks) for one in every)
 
 
 def _with_record(
