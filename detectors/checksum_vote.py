@@ -156,21 +156,6 @@ class ChecksumVote:
     ) -> Evidence:
         split = news.split
         ranks, is_tie = suspects(block.layout, contract, split)
-        detail: dict[str, Json] = {
-            "majority": split.majority,
-            "minority": split.minority,
-            "group": split.group,
-            "members": split.members,
-            "groups": "learned" if watch.groups is not None else "layout",
-        }
-        if split.last_clean is None:
-            detail["note"] = _never_agreed(block.attempt)
-        if len(ranks) > len(split.ranks):
-            detail[WIDENED] = MODEL_GROUP if needs_device(contract) else BEFORE_REDUCTION
-        if news.is_withdrawn:
-            detail["note"] = f"all are equal every {watch.outer.period} iterations: outer steps, no fault"
-        if split.returned_at is not None:
-            detail |= {"equal_again_at": split.returned_at, "times_equal_again": split.returns}
         return Evidence(
             detector=self.name,
             key=f"{contract.name}:{self._epoch}:{news.key}",
@@ -191,7 +176,7 @@ class ChecksumVote:
             threshold=0.0,
             direction=Direction.DIFFERS,
             phase=contract.declared_phase,
-            detail=detail,
+            detail=_detail(block.attempt, contract, watch, news, is_widened=len(ranks) > len(split.ranks)),
             sights=(split.sight(contract),),
         )
 
@@ -259,6 +244,28 @@ def _watched(block: IterationBlock) -> Iterator[tuple[str, MetricContract, Check
         contract = block.contracts.of(metric)
         if contract.kind is Kind.CURVE and "dp" in contract.axes(Relation.EQUAL):
             yield metric, contract, bits_of(numbers)
+
+
+def _detail(
+    attempt: int, contract: MetricContract, watch: EqualityWatch, news: News, *, is_widened: bool
+) -> dict[str, Json]:
+    split = news.split
+    detail: dict[str, Json] = {
+        "majority": split.majority,
+        "minority": split.minority,
+        "group": split.group,
+        "members": split.members,
+        "groups": "learned" if watch.groups is not None else "layout",
+    }
+    if split.last_clean is None:
+        detail["note"] = _never_agreed(attempt)
+    if is_widened:
+        detail[WIDENED] = MODEL_GROUP if needs_device(contract) else BEFORE_REDUCTION
+    if news.is_withdrawn:
+        detail["note"] = f"all are equal every {watch.outer.period} iterations: outer steps, no fault"
+    if split.returned_at is not None:
+        detail |= {"equal_again_at": split.returned_at, "times_equal_again": split.returns}
+    return detail
 
 
 def _pattern(contract: MetricContract) -> Pattern:
