@@ -2,10 +2,10 @@
 
 Axes: B values of a window, oldest first; C candidate places of the onset.
 
-At each candidate c the values are fitted as level + slope of the logarithm of time + a ramp that begins at c
-and is done after some length, for each of `LENGTHS`, exactly, by least squares; only ramps upwards. What is
-left, at the best length, says how possible each candidate is; the interval holds those whose rest is within
-what noise explains. This runs at an alarm only, never per point.
+At each candidate c the values are fitted as a level, slopes of time and of its logarithm, and a ramp that
+begins at c and is done after some length, for each of `LENGTHS`, exactly, by least squares; only ramps
+upwards. What is left, at the best length, says how possible each candidate is; the interval holds those whose
+rest is within what noise explains. This runs at an alarm only, never per point.
 
 Source: as `onset`, with the decline projected out of both sides first: Frisch and Waugh, Partial time
 regressions, Econometrica 1 (1933).
@@ -47,10 +47,9 @@ class Ramp:
 def find_ramp(values_B: Floats, *, elapsed: int) -> Ramp | None:
     """The most likely begin of a rise of ``values_B``; None if they are too few or do not rise.
 
-    ``elapsed`` is how many values the curve had before the window: its decline is even in the logarithm of
+    ``elapsed`` is how many values the curve had before the window: its decline is smooth in the logarithm of
     time. ``shape`` is step where the rise may have taken a value or two, ``is_confirmed`` where it must.
 
-    >>> import numpy as np
     >>> t = np.arange(100)
     >>> rising = 3.0 - 0.2 * np.log(t + 50.0) + np.clip(t - 60, 0, 20) * 0.02
     >>> found = find_ramp(rising + np.random.default_rng(0).normal(0, 0.01, 100), elapsed=50).onset
@@ -62,17 +61,15 @@ def find_ramp(values_B: Floats, *, elapsed: int) -> Ramp | None:
     c_C = np.arange(LEAST, B - 1)
     if len(c_C) < 1:
         return None
-    at_B = np.arange(B) + elapsed + 1.0
-    basis_B2 = np.linalg.qr(np.column_stack((np.ones(B), np.log(at_B), at_B)))[0]
-    raw_B = y_B
-    y_B = y_B - basis_B2 @ (basis_B2.T @ y_B)
+    basis_B3, raw_B = _decline(B, elapsed), y_B
+    y_B = y_B - basis_B3 @ (basis_B3.T @ y_B)
     total = float(np.dot(y_B, y_B))
-    rest_LC = np.stack([total - _gain(y_B, c_C, length, basis_B2) for length in LENGTHS])
+    rest_LC = np.stack([total - _gain(y_B, c_C, length, basis_B3) for length in LENGTHS])
     rest_C = rest_LC.min(axis=0)
     best = int(rest_C.argmin())
     if rest_C[best] >= total:
         return None
-    noise = _noise_variance(y_B, int(c_C[best]), LENGTHS[int(rest_LC[:, best].argmin())], basis_B2)
+    noise = _noise_variance(y_B, int(c_C[best]), LENGTHS[int(rest_LC[:, best].argmin())], basis_B3)
     possible_C = np.flatnonzero(rest_C - rest_C[best] <= 2.0 * SURE * noise)
     low, high = int(c_C[possible_C[0]]), int(c_C[possible_C[-1]])
     steps, ramps = float(rest_LC[:STEPS].min()), float(rest_LC[STEPS:].min())
@@ -90,6 +87,12 @@ def find_ramp(values_B: Floats, *, elapsed: int) -> Ramp | None:
     return Ramp(onset, is_after_rise=_rises(raw_B[: int(c_C[best])], noise))
 
 
+def _decline(B: int, elapsed: int) -> Floats:
+    """Orthonormal columns that span the declines without a ramp."""
+    at_B = np.arange(B) + elapsed + 1.0
+    return np.asarray(np.linalg.qr(np.column_stack((np.ones(B), np.log(at_B), at_B)))[0])
+
+
 def _rises(y_B: Floats, noise: float) -> bool:
     """Whether a straight line through the values goes up by more than two standard deviations of it."""
     from_middle_B = np.arange(len(y_B)) - (len(y_B) - 1) / 2
@@ -97,10 +100,10 @@ def _rises(y_B: Floats, noise: float) -> bool:
     return float(np.dot(from_middle_B, y_B)) > 2.0 * float(np.sqrt(noise * power))
 
 
-def _noise_variance(y_B: Floats, c: int, length: int, basis_B2: Floats) -> float:
+def _noise_variance(y_B: Floats, c: int, length: int, basis_B3: Floats) -> float:
     """Variance of one value about the best fit, times (1 + phi) / (1 - phi) for its AR(1)."""
     ramp_B = np.clip((np.arange(len(y_B)) - c + 1.0) / length, 0.0, 1.0)
-    ramp_B -= basis_B2 @ (basis_B2.T @ ramp_B)
+    ramp_B -= basis_B3 @ (basis_B3.T @ ramp_B)
     rest_B = y_B - ramp_B * float(np.dot(ramp_B, y_B)) / max(float(np.dot(ramp_B, ramp_B)), 1e-300)
     power = float(np.dot(rest_B, rest_B))
     phi = float(np.dot(rest_B[1:], rest_B[:-1])) / power if power > 0 else 0.0
@@ -108,10 +111,10 @@ def _noise_variance(y_B: Floats, c: int, length: int, basis_B2: Floats) -> float
     return power / max(len(y_B) - 6, 1) * (1 + phi) / (1 - phi)
 
 
-def _gain(y_B: Floats, c_C: Ints, length: int, basis_B2: Floats) -> Floats:
+def _gain(y_B: Floats, c_C: Ints, length: int, basis_B3: Floats) -> Floats:
     """Sum of squares that a ramp of ``length`` from each candidate on explains, 0 where it would go down."""
     after_CB = np.arange(len(y_B)) - c_C[:, np.newaxis] + 1.0
     ramp_CB = np.clip(after_CB / length, 0.0, 1.0)
-    ramp_CB -= (ramp_CB @ basis_B2) @ basis_B2.T
+    ramp_CB -= (ramp_CB @ basis_B3) @ basis_B3.T
     power_C = np.einsum("cb,cb->c", ramp_CB, ramp_CB)
     return np.asarray(np.maximum(ramp_CB @ y_B, 0.0) ** 2 / np.maximum(power_C, 1e-300))
