@@ -19,8 +19,8 @@ BROKEN_RUN, FAR_RUN, START, MARKED, WHY, GROWING, MINI_FROM = range(10, 17)
 INTS = 17
 # Floats of the state.
 NOISE, MINI_NOISE, LAST_MINI, FLOOR, GATE, BASE, UNIT, PEAK, MINI_NOW, START_LEVEL = range(10)
-START_TOP, START_RANGE = 10, 11
-FLOATS = 12
+START_TOP, START_RANGE, USUAL_TOP = 10, 11, 12
+FLOATS = 13
 WINDOW = 32
 """Points of the moving level: spikes of up to 15 points cannot reach its median."""
 MINI = 8
@@ -95,6 +95,12 @@ def close_mini(mini: Numbers, ints: Counts, floats: Numbers, minis: Numbers) -> 
     floats[LAST_MINI] = now
     floats[MINI_NOW] = now
     ints[MINIS] += 1
+
+
+def note_top(ints: Counts, floats: Numbers) -> None:
+    """A mini-block of a quiet curve: how high it has been while the job trained well."""
+    if ints[MINIS] == 1 or floats[MINI_NOW] > floats[USUAL_TOP]:
+        floats[USUAL_TOP] = floats[MINI_NOW]
 
 
 def best_mini(ints: Counts, minis: Numbers) -> float:

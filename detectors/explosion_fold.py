@@ -50,6 +50,7 @@ from .explosion_baseline import (
     START_RANGE,
     START_TOP,
     UNIT,
+    USUAL_TOP,
     WARM,
     WHY,
     WINDOW,
@@ -61,6 +62,7 @@ from .explosion_baseline import (
     insert_sorted,
     learn,
     median_sorted,
+    note_top,
     past_range,
     remove_sorted,
     unit_of,
@@ -84,6 +86,9 @@ RING = 256
 SIGNED_RANGES = 2.0
 """A loss around zero must leave its best by so many times what it moved in the last 450 points: noise that
 is correlated over a hundred points leaves its range by a part of it, never by as much again."""
+USUAL_MARGIN = math.log(2.0)
+"""By how much more than its highest quiet mini-block a norm is still where it has been: single points of
+a lognormal norm (sigma 0.18 to 0.3) stay below twice its median."""
 BACK = 4
 """Points in a row near the baseline that end a spike."""
 PATIENCE = 43
@@ -230,6 +235,12 @@ def watch_slow(ints: Counts, floats: Numbers, minis: Numbers, knobs: Sequence[fl
     return SUSPECTED
 
 
+def is_usual(value: float, floats: Numbers, knobs: Sequence[float]) -> bool:
+    """Whether a norm only comes back to where it has been: it falls far on a plateau of the loss, and rises
+    again by a hundred-fold as the job leaves the plateau and learns."""
+    return knobs[RELATIVE] == 0.0 and value <= floats[USUAL_TOP] + USUAL_MARGIN
+
+
 def watch_suspicious(
     value: float, is_mini: bool, ints: Counts, floats: Numbers, minis: Numbers, knobs: Sequence[float]
 ) -> int:
@@ -243,7 +254,7 @@ def watch_suspicious(
         ints[PHASE] = QUIET
         ints[HIGH_RUN] = 0
         return RECOVERED
-    if ints[FAR_RUN] >= knobs[FAR_POINTS]:
+    if ints[FAR_RUN] >= knobs[FAR_POINTS] and not is_usual(value, floats, knobs):
         ints[PHASE] = EXPLODED
         ints[WHY] = BY_TENFOLD
         return CONFIRMED
@@ -251,6 +262,8 @@ def watch_suspicious(
         return END
     hold = max(knobs[HOLD] * floats[UNIT], floats[GATE]) if knobs[HOLD] > 0 else floats[GATE]
     before = minis[(ints[MINIS] - 2) % MINI_RING]
+    if is_usual(floats[MINI_NOW], floats, knobs):
+        hold = math.inf
     if floats[MINI_NOW] - floats[BASE] >= hold and before - floats[BASE] >= 0.8 * hold:
         if ints[MARKED] > 0 and 0 <= ints[START] - ints[MARKED] + 8 <= 24:
             forget(ints)
@@ -340,6 +353,8 @@ def fold_explosion(
             is_mini = ints[IN_MINI] == MINI
             if is_mini:
                 close_mini(mini, ints, floats, minis)
+                if ints[PHASE] == QUIET and ints[HIGH_RUN] == 0:
+                    note_top(ints, floats)
             ring[ints[POINTS] % RING] = value
             ring_iterations[ints[POINTS] % RING] = iterations[at]
             if ints[PHASE] == QUIET:
@@ -366,6 +381,7 @@ FOLD = Fold(
     learn,
     close_mini,
     best_mini,
+    note_top,
     freeze,
     forget,
     growing_points,
@@ -374,6 +390,7 @@ FOLD = Fold(
     count_low,
     watch_quiet,
     watch_slow,
+    is_usual,
     watch_suspicious,
     watch_exploded,
     watch_broken,

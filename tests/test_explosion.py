@@ -284,3 +284,17 @@ def test_a_curve_too_short_to_judge_is_said_not_to_have_been_judged(points: int,
     check = detector.check()
     assert check.state == state
     assert (f"{points} points" in check.why) is (state == "not_run")
+
+
+def test_a_norm_that_comes_back_from_a_plateau_does_not_explode() -> None:
+    fall = np.geomspace(1.0, 0.02, 80)
+    back = np.geomspace(0.02, 0.8, 30)
+    norm = np.concatenate((fall, back, np.full(200, 0.8))) * noise(310, 0.2)
+    loss = np.concatenate((np.full(80, 3.87), np.linspace(3.87, 3.2, 230)))
+    assert confirmed_in(loss=loss, grad_norm=norm) == []
+
+
+def test_a_norm_that_leaves_all_it_has_been_explodes_though_the_loss_falls() -> None:
+    norm = np.concatenate((np.geomspace(1.0, 0.05, 200), np.geomspace(0.05, 50.0, 60))) * noise(260, 0.2)
+    found = confirmed_in(loss=np.linspace(3.9, 3.2, 260), grad_norm=norm)
+    assert [one.metric for one in found] == ["grad_norm"] and abs(found[0].iteration - 200) <= 15
