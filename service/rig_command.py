@@ -9,7 +9,7 @@ from pathlib import Path
 
 from firstfault.drill.rig import DrillError
 from firstfault.drill.rig.catalogue import CATALOGUE
-from firstfault.drill.rig.drilling import RigDrill, write_drill
+from firstfault.drill.rig.drilling import RigDrill, log_path, write_drill
 from firstfault.drill.rig.layouts import LAYOUTS
 
 from .drill_command import show_progress
@@ -70,3 +70,6 @@ def write_rig_drill(drill: RigDrill, out: Path | None, twin: Path | None) -> Non
         sys.stderr.write("\r\x1b[K")
     sys.stdout.write(f"{path}\n")
     sys.stderr.write(f"firstfault: judge it with: firstfault replay {shlex.quote(str(path))}\n")
+    if twin is not None:
+        paths = shlex.join([str(path), str(log_path(f"{drill.kind}-twin", twin))])
+        sys.stderr.write(f"firstfault: see what the fault changed: firstfault compare {paths}\n")

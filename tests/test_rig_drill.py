@@ -103,13 +103,13 @@ def test_a_drill_and_its_twin_differ_from_the_fault_on(tmp_path: Path) -> None:
     )
     assert path == tmp_path / "missing_sync.jsonl.gz"
     plain = write_drill(asked, tmp_path / "again.jsonl")
-    differing = [
-        json.loads(one)["iteration"]
-        for one, other in zip(
-            plain.read_text().splitlines(), (tmp_path / "twin.jsonl").read_text().splitlines(), strict=True
-        )
-        if one != other
-    ]
+    faulty, healthy = (
+        [json.loads(line) for line in path.read_text().splitlines()]
+        for path in (plain, tmp_path / "twin.jsonl")
+    )
+    assert {one.pop("run") for one in faulty} == {"missing_sync"}
+    assert {one.pop("run") for one in healthy} == {"missing_sync-twin"}
+    differing = [one["iteration"] for one, other in zip(faulty, healthy, strict=True) if one != other]
     assert differing[0] == 5
     assert seen[:8] == [(done, 8) for done in range(1, 9)]
     with pytest.raises(DrillError, match="it needs a kind"):

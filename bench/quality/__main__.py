@@ -87,13 +87,17 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--full", action="store_true", help="hours instead of minutes")
-    parser.add_argument("--processes", type=_at_least(1), default=2)
-    parser.add_argument("--seeds-from", type=_at_least(0), default=FIRST_BENCHMARK_SEED)
+    parser.add_argument("--processes", type=_at_least(1), default=2, help="cores to use (%(default)s)")
+    of_seeds = "first seed; below %(default)s are those for tuning, whose figures are only printed"
+    parser.add_argument("--seeds-from", type=_at_least(0), default=FIRST_BENCHMARK_SEED, help=of_seeds)
     parser.add_argument("--recorded", type=Path, default=None, help="folder of recorded healthy curves (csv)")
     parser.add_argument("--without-peers", action="store_true", help="ask no other tool")
-    parser.add_argument("--only", default="", help="families whose name begins so")
+    parser.add_argument(
+        "--only", default="", help="families whose name begins so; the figures are only printed"
+    )
     parser.add_argument("--record", action="store_true", help="only make the logs, and ask the other tools")
-    parser.add_argument("--limit", type=_at_least(1), default=None, help="only so many of the tasks")
+    few = "only so many of the tasks; the figures are only printed"
+    parser.add_argument("--limit", type=_at_least(1), default=None, help=few)
     parser.add_argument("--failures", type=Path, default=None, help="folder for lists of what went wrong")
     return parser
 

@@ -97,6 +97,8 @@ def write_drill(
 ) -> Path:
     """Run a drill and write its log, and the log of the same job without the fault to ``twin``.
 
+    The twin's run is named after the other, with ``-twin``.
+
     Raises:
         DrillError: as of `planned`; or torch is not installed.
         OSError: a log cannot be written.
@@ -107,12 +109,14 @@ def write_drill(
     if twin is not None and fault is None:
         raise DrillError("a twin is the run without the fault: it needs a kind")
     path = log_path(job.run, out)
-    twin_path = None if twin is None else log_path(f"{job.run}-twin", twin)
+    # A name of its own: the two may lie in one folder, or be sent to one service.
+    healthy = replace(job, run=f"{job.run}-twin")
+    twin_path = None if twin is None else log_path(healthy.run, twin)
     if twin_path is not None and twin_path.resolve() == path.resolve():
         raise DrillError(f"twin must be another file than the log with the fault, got {str(twin_path)!r}")
     write_log(_lines(_said(drill, job, fault), job, progress), path)
     if twin_path is not None:
-        write_log(_lines(_said(drill, job, None), job, progress), twin_path)
+        write_log(_lines(_said(drill, healthy, None), healthy, progress), twin_path)
     return path
 
 

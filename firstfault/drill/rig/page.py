@@ -21,7 +21,8 @@ _SITES = """## Sites
 
 Where in an iteration a fault acts, and by what it is told from the others: what differs from the golden
 twin (the same run without the fault) in the first iteration in which anything does, in a plain data
-parallel job that reports everything in every iteration. A fault before the reduction makes all replicas
+parallel job that reports everything in every iteration. Such a job passes no messages and gathers no
+parameters: the last two sites are empty. A fault before the reduction makes all replicas
 wrong alike, one behind it makes one replica differ. What strikes all ranks alike shows on all of them. A
 test holds every kind at every site to this table."""
 _KINDS = """## Kinds

@@ -17,11 +17,17 @@ _COLOURS = {
     Outcome.SLOW_DEGRADE: "#f2c46d",
     Outcome.SHARP_SLOW_DEGRADE: "#e8963e",
     Outcome.SHARP_DEGRADE: "#d9642f",
-    Outcome.NONFINITE_LATER: "#a83279",
-    Outcome.NONFINITE_NOW: "#5b2a86",
+    Outcome.NONFINITE_LATER: "#b83a86",
+    Outcome.NONFINITE_NOW: "#7a45b8",
 }
 _WIDTH, _LEFT, _BAR, _ROW = 960, 210, 560, 26
-_FONT = 'font-family="sans-serif" font-size="13"'
+_STYLE = (
+    "<style>svg{--ink:#1f2328;--page:#fff;\n"
+    "font:13px system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif}\n"
+    "@media(prefers-color-scheme:dark){svg{--ink:#e6edf3;--page:#0d1117}}\n"
+    ".page{fill:var(--page)}text{fill:var(--ink)}</style>"
+)
+"""As the reader's page, light or dark; the colours of the outcomes are told apart on both."""
 
 
 def picture(results: Sequence[Result]) -> str:
@@ -47,9 +53,8 @@ def picture(results: Sequence[Result]) -> str:
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{y}" viewBox="0 0 {_WIDTH} {y}">'
     )
-    return "\n".join(
-        [head, f'<rect width="{_WIDTH}" height="{y}" fill="#ffffff"/>', *_legend(), *parts, "</svg>\n"]
-    )
+    page = f'<rect class="page" width="{_WIDTH}" height="{y}" rx="6"/>'
+    return "\n".join([head, _STYLE, page, *_legend(), *parts, "</svg>\n"])
 
 
 def _bar(y: int, name: str, found: Sequence[Result]) -> list[str]:
@@ -80,4 +85,4 @@ def _legend() -> list[str]:
 
 
 def _text(x: float, y: float, said: str, more: str = "") -> str:
-    return f'<text x="{x:g}" y="{y:g}" {_FONT} fill="#222222" {more}>{escape(said)}</text>'
+    return f'<text x="{x:g}" y="{y:g}" {more}>{escape(said)}</text>'

@@ -43,16 +43,17 @@ def trained_better(results: Iterable[Result]) -> Share:
 
 
 def report(results: Sequence[Result]) -> str:
-    """The whole table as Markdown."""
+    """The whole table as Markdown, with the picture that `study_picture` makes beside it."""
     computed = [one for one in results if one.site in UNIT_SITES]
     flips = [one for one in computed if is_computed_flip(one)]
+    all_flips = [one for one in results if one.kind is Kind.BIT_FLIP]
     parts = [
         _head(results),
         _against_literature(flips, computed),
-        _outcomes("By kind, at these three sites", by_kind(results)),
-        _outcomes("All kinds, at these three sites, by recipe", by_recipe(computed)),
-        _outcomes("Single flips, by site", by_site([one for one in results if one.kind is Kind.BIT_FLIP])),
-        _outcomes("Single flips of computed values, by bit of the float32", by_bit_class(flips)),
+        _outcomes("By kind, at these three sites", "kind", by_kind(results)),
+        _outcomes("All kinds, at these three sites, by recipe", "recipe", by_recipe(computed)),
+        _outcomes("Single flips, by site", "site", by_site(all_flips)),
+        _outcomes("Single flips of computed values, by bit of the float32", "bits", by_bit_class(flips)),
         _notes(),
     ]
     return "\n\n".join(parts) + "\n"
@@ -70,9 +71,11 @@ def _head(results: Sequence[Result]) -> str:
     seeds = len({one.seed for one in results})
     return (
         "# What single faults do to training\n\n"
-        f"{len(results)} cases, {seeds} seed(s), {len(RECIPES)} recipes, a transformer of two layers on "
-        "data-parallel ranks, each\nfaulty run held against its golden twin. Shares with 95 % intervals "
-        "(Wilson) and counts. Written by `firstfault drill study`."
+        f"{len(results)} cases, {seeds} seed{'s' if seeds != 1 else ''}, {len(RECIPES)} recipes, a "
+        "transformer of two layers on data-parallel ranks, each\nfaulty run held against its "
+        "golden twin. Shares with 95 % intervals (Wilson) and counts. Written by `firstfault drill study`."
+        "\n\n"
+        "![Shares of outcomes as bars, by kind, recipe, bit and site](study.svg)"
     )
 
 
@@ -97,8 +100,12 @@ def _part(test: Test) -> Callable[[Sequence[Result]], Share]:
     return lambda results: share(results, test)
 
 
-def _outcomes(title: str, groups: dict[str, list[Result]]) -> str:
-    lines = [f"## {title}", "", "| | cases | harmless | degrades | non-finite | harmless, trained better |"]
+def _outcomes(title: str, column: str, groups: dict[str, list[Result]]) -> str:
+    lines = [
+        f"## {title}",
+        "",
+        f"| {column} | cases | harmless | degrades | non-finite | harmless, trained better |",
+    ]
     lines.append("| --- | --- | --- | --- | --- | --- |")
     for name, found in groups.items():
         if found:
