@@ -12,7 +12,10 @@ from collections.abc import Sequence
 from .drift_levels import MINI_RING, Counts, Numbers
 from .drift_state import (
     BEFORE_RUN,
+    COARSE,
+    DIGIT_STEPS,
     END,
+    GRID,
     IS_STUCK,
     LAST,
     LONGEST,
@@ -33,7 +36,11 @@ def end_row(value: float, ints: Counts, floats: Numbers) -> None:
     """A value that differs from the last: learn from the row of equal ones that it ends."""
     if ints[POINTS] > 0:
         # The greatest of the last few steps: it shrinks as fast as a curve that converges to its bits.
-        floats[STEP_SIZE] = max(abs(value - floats[LAST]), 0.7 * floats[STEP_SIZE])
+        step = abs(value - floats[LAST])
+        floats[STEP_SIZE] = max(step, 0.7 * floats[STEP_SIZE])
+        # The least step: a log that keeps few digits has no smaller one.
+        floats[GRID] = step if floats[GRID] == 0.0 else min(floats[GRID], step)
+        ints[DIGIT_STEPS] = ints[DIGIT_STEPS] + 1 if step < 1.5 * floats[GRID] else 0
         # Repeats per point over the last 64.
         for _ in range(min(ints[SAME_RUN], 256)):
             floats[REPEATS] += (1.0 - floats[REPEATS]) / 64.0
@@ -64,8 +71,11 @@ def watch_repeats(value: float, ints: Counts, floats: Numbers, minis: Numbers, k
     # must have fallen there at once: not from half of what it was 32 points before.
     past = minis[max(ints[MINIS] - 4, 0) % MINI_RING]
     has_moved = floats[STEP_SIZE] > 1e-4 * abs(value) and ints[MINIS] >= 5
+    # A log of few digits repeats for good once its noise is less than the last of them: it went there in
+    # steps of one digit.
+    is_coarse = ints[DIGIT_STEPS] >= COARSE
     is_sudden = value != 0.0 or abs(floats[BEFORE_RUN]) > 0.5 * abs(past)
-    if is_long and has_moved and is_sudden:
+    if is_long and has_moved and is_sudden and not is_coarse:
         ints[IS_STUCK] = 1
         return STUCK
     return END

@@ -16,12 +16,13 @@ STEP, SLOPE = 1, 2
 
 # Integers of the state.
 CURSOR, POINTS, IN_MINI, MINIS, FROM, PHASE, KIND, TAU, SUSPECTED_AT, MARKED, MARK = range(11)
-SAME_RUN, IS_STUCK, RUN_START, EXPLAINED_BY, LONGEST, MARKED_FROM = range(11, 17)
-INTS = 17
-# Floats of the state; `drift_levels` has the last eight.
+SAME_RUN, IS_STUCK, RUN_START, EXPLAINED_BY, LONGEST, MARKED_FROM, DIGIT_STEPS = range(11, 18)
+INTS = 18
+# Floats of the state; `drift_levels` has the eight before the last.
 LAST, REPEATS, REPEAT_CHANCE, STEP_SIZE, NOISE_STEP, NOISE_SLOPE = range(6)
 BASE, SIGMA, JUMP, SCORE, LEVEL, BEFORE_RUN = range(6, 12)
-FLOATS = 20
+GRID = 20
+FLOATS = 21
 # Knobs: indices into the array that CurveDriftConfig.knobs gives.
 (
     SUSPECT_Z,
@@ -38,6 +39,9 @@ FLOATS = 20
 ) = range(11)
 KNOBS = 11
 
+COARSE = 12
+"""Steps one after another of one digit of the log after which its noise is not told from its rounding: noise
+as large as a digit makes a fifth of its steps longer, and so many short ones in 1 of 15 looks."""
 RING = 512
 """Points remembered for the onset of a step."""
 SIDE = 24

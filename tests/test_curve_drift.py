@@ -183,6 +183,13 @@ def test_a_log_of_few_digits_repeats_values_and_is_not_stuck() -> None:
     assert confirmed_in(loss=np.round(2.0 * np.exp(rng.normal(0, 0.0004, 5000)), 3)) == []
 
 
+def test_a_curve_whose_noise_gets_less_than_the_last_digit_of_its_log_is_not_stuck() -> None:
+    at = np.arange(1500)
+    for seed in range(4):
+        noise = np.random.default_rng(seed).normal(0, 0.01, len(at))
+        assert confirmed_in(loss=np.round(2.0 + 3.0 * np.exp(-at / 150) + noise, 1)) == []
+
+
 def test_a_value_printed_again_until_the_next_one_is_not_stuck() -> None:
     fresh = 2.0 * np.exp(np.random.default_rng(3).normal(0, 0.02, 60))
     for every in (10, 50, 100):
