@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.quality.__main__ import main
 from bench.quality.cache import load_plain, load_recording, save_plain, save_recording
 from bench.quality.case import FIRST_BENCHMARK_SEED, Origin, Recording, Tier, Truth
 from bench.quality.curve_cases import make_curve
@@ -146,3 +147,22 @@ def test_what_is_damaged_in_the_cache_is_made_again(tmp_path: Path, damage: byte
     path.write_bytes(damage)
     assert load_plain(path) is None
     assert load_recording(path) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--limit", "0"], "must be a whole number >= 1, got '0'"),
+        (["--seeds-from", "-1"], "must be a whole number >= 0, got '-1'"),
+        (["--without-peers", "--only", "gremlin"], "--only must be how the name of a family begins"),
+        (["--recorded", "/nowhere"], "--recorded must be a folder of curves, got '/nowhere'"),
+        (["show", "curve", "gremlin", "5"], "family of seed 5 must be one of"),
+        (["show", "curve", "clean_nan", "5", "canary"], "tier must be one of curve, got 'canary'"),
+    ],
+)
+def test_a_measurement_that_cannot_be_is_refused_with_the_rule(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert words in capsys.readouterr().err

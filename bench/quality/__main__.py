@@ -33,7 +33,10 @@ def main(arguments: Sequence[str]) -> int:
     """Measure, or show the log of one case."""
     if arguments[:1] == ["show"]:
         return show(arguments[1:])
-    asked = _parser().parse_args(arguments)
+    parser = _parser()
+    asked = parser.parse_args(arguments)
+    if asked.recorded is not None and not asked.recorded.is_dir():
+        parser.error(f"--recorded must be a folder of curves, got {str(asked.recorded)!r}")
     missing = [] if asked.without_peers else [why for peer in PEERS if (why := install(peer))]
     peers = [peer.name for peer in PEERS if not any(why.startswith(f"{peer.name} ") for why in missing)]
     planned = tasks(
@@ -43,6 +46,8 @@ def main(arguments: Sequence[str]) -> int:
         recorded=asked.recorded,
         only=asked.only,
     )
+    if not planned:
+        parser.error(f"--only must be how the name of a family begins, got {asked.only!r}")
     if asked.record:
         run_all(kept_of, planned[: asked.limit], processes=asked.processes, say=_say)
         return 0
@@ -68,12 +73,17 @@ def show(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.quality show")
     parser.add_argument("origin", choices=[origin.value for origin in Origin])
     parser.add_argument("family")
-    parser.add_argument("seed", type=int)
+    parser.add_argument("seed", type=_at_least(0))
     parser.add_argument("tier", nargs="?", choices=[tier.value for tier in Tier], default=None)
     asked = parser.parse_args(arguments)
-    spec = find_spec(Origin(asked.origin), asked.family, asked.seed)
+    try:
+        spec = find_spec(Origin(asked.origin), asked.family, asked.seed)
+    except ValueError as error:
+        parser.error(str(error))
     recording = recorded(spec)
     tier = Tier(asked.tier or spec.tiers[-1])
+    if tier not in recording.truths:
+        parser.error(f"tier must be one of {', '.join(recording.truths)}, got {asked.tier!r}")
     print(recording.truths[tier], file=sys.stderr)
     lines = recording.lines if len(spec.tiers) == 1 else cut(recording.lines, tier)
     sys.stdout.buffer.write(b"\n".join([*lines, b""]))
