@@ -96,6 +96,12 @@ class AgreedMetric:
     ) -> int:
         """Keep informative positions until there are enough; returns the position to go on from."""
         for t, value_R, usable_R in informative_rows(numbers):
+            if (
+                contract.kind is Kind.CURVE
+                and self._rows
+                and _is_same(self._rows[-1].values, value_R[usable_R])
+            ):
+                continue
             self._rows.append(
                 _Row(
                     iteration=int(block.iteration_T[t]),
@@ -166,6 +172,11 @@ def _classes(contract: MetricContract, block: IterationBlock) -> Ints:
     if contract.kind is not Kind.CURVE or block.layout is None:
         return np.full(len(block.ranks_R), NO_CLASS, np.int64)
     return layout_classes(contract, block.ranks_R, block.layout)
+
+
+def _is_same(before_R: Floats, value_R: Floats) -> bool:
+    """Whether all ranks still report the one number they did: a constant shows nobody to agree."""
+    return bool((before_R == before_R[0]).all() and (value_R == before_R[0]).all())
 
 
 def _has_pair(class_C: Ints) -> bool:

@@ -90,6 +90,14 @@ def test_a_loss_that_is_equal_everywhere_from_the_start_is_agreed() -> None:
     assert evidence_of(block(loss=local())) == []
 
 
+def test_a_constant_on_all_ranks_shows_no_agreement() -> None:
+    constant = np.ones((T, R))
+    constant[40:] += 1e-9 * np.random.default_rng(2).standard_normal((T - 40, R))
+    assert evidence_of(block(local_grad_norm=constant)) == []
+    moving = np.where(np.arange(T)[:, None] < 20, 1.0, agreed())
+    assert only(block(local_grad_norm=spoiled(3, 40, values=moving))).ranks == (3,)
+
+
 def test_a_loss_is_agreed_inside_its_tensor_parallel_group() -> None:
     layout = mesh([("dp", 4), ("tp", 2)])
     values = local(4).repeat(2, axis=1)
