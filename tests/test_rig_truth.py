@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +9,6 @@ import numpy as np
 from firstfault.drill.rig.accepted import accepted_causes, phase_of_fault
 from firstfault.drill.rig.catalogue import CATALOGUE
 from firstfault.drill.rig.effects import first_effects
-from firstfault.drill.rig.oracle import suspects
 from firstfault.drill.rig.outcomes import Outcome, damage_of
 from firstfault.drill.rig.recording import Recording, align, record_run
 from firstfault.drill.rig.relations import broken_relations
@@ -194,55 +192,6 @@ def test_first_effects_tell_the_bit_from_the_noise() -> None:
     faulty = with_number(twin, "loss", 0.1 * NOISE, (slice(200, None), 3))
     faulty = with_number(faulty, "nonfinite_act", 1.0, (230, 3))
     assert first_effects(faulty, twin) == {"nonfinite_act": 230}
-
-
-PIPELINE = Layout(axes=("pp", "dp"), coordinates={rank: divmod(rank, 2) for rank in range(8)})
-SENT = "nonfinite_send/pp"
-KNOWN = ("loss", "local_grad_norm", "grad_norm", "nonfinite_act")
-
-
-def piped() -> Recording:
-    """A pipeline of four stages: the last one has a loss, the others send activations on."""
-    twin = with_metric(healthy(layout=PIPELINE), SENT, np.zeros((400, 8)))
-    twin.present["loss"][:, :6] = False
-    twin.present[SENT][:, 6:] = False
-    return twin
-
-
-def bad_at(run: Recording, **columns: Iterable[int]) -> Recording:
-    """A copy in which these metrics are non-finite on these ranks, at position 200."""
-    for metric, ranks in columns.items():
-        for rank in ranks:
-            run = with_number(run, metric, 1.0 if metric.startswith("nonfinite_") else np.nan, (200, rank))
-    return run
-
-
-def test_the_oracle_of_a_pipeline_names_the_stage_that_reports_and_else_the_whole_pipeline() -> None:
-    bad = bad_at(piped(), loss=[6], local_grad_norm=[0, 2, 4, 6], grad_norm=range(8))
-    assert suspects(bad.cut(["loss", "local_grad_norm", "grad_norm"]), 200) == (0, 2, 4, 6)
-    bad = bad_at(bad, nonfinite_act=[2, 4, 6])  # with the activations of each stage: it began on the second,
-    assert suspects(bad.cut(KNOWN), 200) == (0, 2)  # or on its way there from the first
-    assert suspects(bad_at(bad, **{SENT: [2, 4]}).cut([*KNOWN, SENT]), 200) == (2,)
-
-
-def test_a_message_that_went_wrong_is_its_senders() -> None:
-    bad = bad_at(piped(), loss=[6], local_grad_norm=[0, 2, 4, 6], grad_norm=range(8), nonfinite_act=[4, 6])
-    assert suspects(bad.cut(KNOWN), 200) == (2, 4)
-    assert suspects(bad_at(bad, **{SENT: [2, 4]}).cut([*KNOWN, SENT]), 200) == (2,)
-
-
-def test_what_only_the_reduction_shows_may_be_anybodys_and_one_bad_copy_is_its_receivers() -> None:
-    twin = with_metric(healthy(), "nonfinite_reduced", np.zeros((400, 8)))
-    everywhere = bad_at(twin, nonfinite_reduced=range(8), grad_norm=range(8))
-    assert suspects(everywhere, 200) == tuple(range(8))
-    assert suspects(bad_at(twin, nonfinite_reduced=[5], grad_norm=[5]), 200) == (5,)
-
-
-def test_a_shard_of_a_reduction_may_come_from_anybody() -> None:
-    sharded = Layout(axes=("dp",), coordinates={rank: (rank,) for rank in range(8)}, sharding="zero3")
-    twin = with_metric(healthy(layout=sharded), "nonfinite_reduced", np.zeros((400, 8)))
-    bad = bad_at(twin, nonfinite_reduced=[7], grad_norm=range(8))
-    assert suspects(bad, 200) == tuple(range(8))
 
 
 def test_every_fault_has_a_cause_and_a_phase() -> None:
