@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from firstfault.drill import SCENARIOS, DrillError, run_drill
+from firstfault.drill.log import Progress
 
 from .ink import pad, wrap
 
@@ -50,12 +51,20 @@ def write_drill(
     Raises:
         DrillError: a setting is out of range, or torch is not installed.
     """
-    progress = show_progress if sys.stderr.isatty() else None
-    path = run_drill(scenario, seed, ranks, iterations, out, engine=engine, progress=progress)
+    tell_log(
+        lambda progress: run_drill(scenario, seed, ranks, iterations, out, engine=engine, progress=progress)
+    )
+
+
+def tell_log(write: Callable[[Progress | None], Path]) -> Path:
+    """Write the log of a drill, with a counter on a terminal; say where it is and how to judge it."""
+    progress = _show_progress if sys.stderr.isatty() else None
+    path = write(progress)
     if progress is not None:
         sys.stderr.write("\r\x1b[K")
     sys.stdout.write(f"{path}\n")
     sys.stderr.write(f"firstfault: judge it with: firstfault replay {shlex.quote(str(path))}\n")
+    return path
 
 
 def write_all(folder: Path) -> None:
@@ -70,7 +79,7 @@ def write_all(folder: Path) -> None:
         sys.stdout.write(f"{path}\n")
 
 
-def show_progress(done: int, total: int) -> None:
+def _show_progress(done: int, total: int) -> None:
     """A counter on the terminal that overwrites itself."""
     if done % _COUNTER_EVERY == 0 or done == total:
         sys.stderr.write(f"\rtraining: iteration {done} of {total}")

@@ -7,12 +7,13 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
+from firstfault.drill.log import log_path
 from firstfault.drill.rig import DrillError
 from firstfault.drill.rig.catalogue import CATALOGUE
-from firstfault.drill.rig.drilling import RigDrill, log_path, write_drill
+from firstfault.drill.rig.drilling import RigDrill, write_drill
 from firstfault.drill.rig.layouts import LAYOUTS
 
-from .drill_command import show_progress
+from .drill_command import tell_log
 from .ink import pad, wrap
 
 
@@ -64,12 +65,7 @@ def write_rig_drill(drill: RigDrill, out: Path | None, twin: Path | None) -> Non
     Raises:
         DrillError: a name is unknown, a value out of range, or torch is not installed.
     """
-    progress = show_progress if sys.stderr.isatty() else None
-    path = write_drill(drill, out, twin, progress)
-    if progress is not None:
-        sys.stderr.write("\r\x1b[K")
-    sys.stdout.write(f"{path}\n")
-    sys.stderr.write(f"firstfault: judge it with: firstfault replay {shlex.quote(str(path))}\n")
+    path = tell_log(lambda progress: write_drill(drill, out, twin, progress))
     if twin is not None:
         paths = shlex.join([str(path), str(log_path(f"{drill.kind}-twin", twin))])
         sys.stderr.write(f"firstfault: see what the fault changed: firstfault compare {paths}\n")

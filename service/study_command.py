@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
-from firstfault.drill import DrillError
+from firstfault.drill.plans import require_torch
 from firstfault.drill.rig.study import QUICK, StudyPlan
 
 RESULTS, TABLE, PICTURE = "study.jsonl", "study.md", "study.svg"
@@ -20,8 +19,7 @@ def run_study_command(out: Path, *, seeds: int | None, bit_step: int | None, is_
         DrillError: torch is not installed.
         OSError: the folder cannot be written.
     """
-    if find_spec("torch") is None:
-        raise DrillError("a drill trains a real model and needs torch: pip install torch")
+    require_torch()
     from firstfault.drill.rig.study_picture import picture
     from firstfault.drill.rig.study_report import report
     from firstfault.drill.rig.study_run import run_study

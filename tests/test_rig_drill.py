@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from firstfault.drill.log import log_path
 from firstfault.drill.rig import DrillError, Kind, LayoutName, ModelSize, Site
 from firstfault.drill.rig.catalogue import CATALOGUE
-from firstfault.drill.rig.drilling import RigDrill, log_path, planned, write_drill
+from firstfault.drill.rig.drilling import RigDrill, planned, write_drill
 from firstfault.drill.rig.page import page
 from firstfault.drill.rig.signs import ELSEWHERE, SIGNS
 

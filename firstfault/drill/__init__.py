@@ -10,13 +10,12 @@ known. Importing it loads the standard library alone; torch is loaded when a dri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from importlib.util import find_spec
+from collections.abc import Iterator
 from pathlib import Path
 
 from ..telemetry import Event, Record
-from ..wire import encode_event, encode_record
-from .plans import DrillConfig, DrillError, Plan, plan
+from .log import Progress, log_lines, log_path, write_log
+from .plans import DrillConfig, DrillError, Plan, plan, require_torch
 from .scenarios import SCENARIOS, FaultKind, Scenario
 
 __all__ = [
@@ -32,10 +31,6 @@ __all__ = [
     "run_drill",
 ]
 
-Progress = Callable[[int, int], None]
-"""Told (iterations done, iterations in all) as the drill goes on; iterations repeated after a restart
-count once."""
-
 
 def drill_lines(config: DrillConfig, progress: Progress | None = None) -> Iterator[str]:
     """Run a drill and yield its log, one JSON line at a time, as the job writes it.
@@ -44,12 +39,7 @@ def drill_lines(config: DrillConfig, progress: Progress | None = None) -> Iterat
         DrillError: a setting is out of range, or torch is not installed.
     """
     planned = plan(config)
-    done = -1
-    for said in _job(planned):
-        if progress is not None and said.iteration > done:
-            done = said.iteration
-            progress(done + 1, planned.stop)
-        yield encode_record(said) if isinstance(said, Record) else encode_event(said)
+    yield from log_lines(_job(planned), planned.stop, progress)
 
 
 def run_drill(
@@ -72,8 +62,6 @@ def run_drill(
         DrillError: a setting is out of range, or torch is not installed.
         OSError: the log cannot be written.
     """
-    from .log import write_log
-
     config = DrillConfig(scenario=scenario, seed=seed, ranks=ranks, iterations=iterations, engine=engine)
     path = default_out(config, out)
     write_log(drill_lines(config, progress), path)
@@ -86,17 +74,11 @@ def default_out(config: DrillConfig, out: Path | None = None) -> Path:
     Raises:
         DrillError: the scenario or another setting is not allowed, or the file has another ending.
     """
-    name = plan(config).run
-    if out is None or out.is_dir() or not out.suffix:
-        return (out or Path()) / f"{name}.jsonl.gz"
-    if not out.name.endswith((".jsonl", ".jsonl.gz")):
-        raise DrillError(f"out must end in .jsonl or .jsonl.gz or be a folder, got {str(out)!r}")
-    return out
+    return log_path(plan(config).run, out)
 
 
 def _job(planned: Plan) -> Iterator[Record | Event]:
-    if find_spec("torch") is None:
-        raise DrillError("a drill trains a real model and needs torch: pip install torch")
+    require_torch()
     if planned.engine == "processes":
         from .processes import run_in_processes
 

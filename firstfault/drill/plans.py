@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from .scenarios import SCENARIOS, FaultKind, Scenario
 
@@ -103,6 +104,16 @@ def plan(config: DrillConfig) -> Plan:
         fault_iteration=at,
         engine=config.engine,
     )
+
+
+def require_torch() -> None:
+    """Say so before anything is written where a drill cannot run.
+
+    Raises:
+        DrillError: torch is not installed.
+    """
+    if find_spec("torch") is None:
+        raise DrillError("a drill trains a real model and needs torch: pip install torch")
 
 
 def _strike(scenario: Scenario, iterations: int, rng: random.Random) -> int | None:

@@ -6,16 +6,15 @@ Standard library only, until a job runs.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ...telemetry import Event, Record
-from ...wire import encode_event, encode_record
-from ..plans import MAX_SEED, DrillError
+from ..log import Progress, log_lines, log_path, write_log
+from ..plans import MAX_SEED, DrillError, require_torch
 from .catalogue import CATALOGUE, check, usual
 from .layouts import LAYOUTS, next_at, ranks_at
 from .spec import Fault, Job, Kind, Layout, LayoutName, ModelSize, Site
@@ -29,8 +28,6 @@ _SGD_LR = 0.2
 _MAX_MAGNITUDE = 1e30
 """Far over any usual one, and a float32 still holds the factor of an error of that size."""
 Name = TypeVar("Name", bound=StrEnum)
-Progress = Callable[[int, int], None]
-"""Told (iterations done, iterations in all)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +100,6 @@ def write_drill(
         DrillError: as of `planned`; or torch is not installed.
         OSError: a log cannot be written.
     """
-    from ..log import write_log
-
     job, fault = planned(drill)
     if twin is not None and fault is None:
         raise DrillError("a twin is the run without the fault: it needs a kind")
@@ -114,28 +109,14 @@ def write_drill(
     twin_path = None if twin is None else log_path(healthy.run, twin)
     if twin_path is not None and twin_path.resolve() == path.resolve():
         raise DrillError(f"twin must be another file than the log with the fault, got {str(twin_path)!r}")
-    write_log(_lines(_said(drill, job, fault), job, progress), path)
+    write_log(log_lines(_said(drill, job, fault), job.iterations, progress), path)
     if twin_path is not None:
-        write_log(_lines(_said(drill, healthy, None), healthy, progress), twin_path)
+        write_log(log_lines(_said(drill, healthy, None), healthy.iterations, progress), twin_path)
     return path
 
 
-def log_path(name: str, out: Path | None) -> Path:
-    """Where a log goes, given a file, a folder or nothing.
-
-    Raises:
-        DrillError: the file has another ending than .jsonl or .jsonl.gz.
-    """
-    if out is None or out.is_dir() or not out.suffix:
-        return (out or Path()) / f"{name}.jsonl.gz"
-    if not out.name.endswith((".jsonl", ".jsonl.gz")):
-        raise DrillError(f"out must end in .jsonl or .jsonl.gz or be a folder, got {str(out)!r}")
-    return out
-
-
 def _said(drill: RigDrill, job: Job, fault: Fault | None) -> Iterator[Record | Event]:
-    if find_spec("torch") is None:
-        raise DrillError("a drill trains a real model and needs torch: pip install torch")
+    require_torch()
     if drill.engine == "processes":
         from .processes import run_in_processes
 
@@ -143,15 +124,6 @@ def _said(drill: RigDrill, job: Job, fault: Fault | None) -> Iterator[Record | E
     from .engine import run
 
     return run(job, fault)
-
-
-def _lines(said: Iterable[Record | Event], job: Job, progress: Progress | None) -> Iterator[str]:
-    done = -1
-    for one in said:
-        if progress is not None and one.iteration > done:
-            done = one.iteration
-            progress(done + 1, job.iterations)
-        yield encode_record(one) if isinstance(one, Record) else encode_event(one)
 
 
 def _fault(drill: RigDrill, layout: Layout) -> Fault:
