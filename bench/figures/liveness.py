@@ -86,8 +86,7 @@ def _heartbeats(title: str, lines: Sequence[bytes]) -> Drawn:
         trace.keep(furthest, detector.finish())
         rows.append(_standing(detector))
     stood_K, suspect_K, confirm_K = zip(*rows, strict=True)
-    alarms = [x for x, stood, bound in zip(at_s, stood_K, suspect_K, strict=True) if stood > bound]
-    sure = [x for x, stood, bound in zip(at_s, stood_K, confirm_K, strict=True) if stood > bound]
+    alarms, sure = (_passed(at_s, stood_K, bound_K) for bound_K in (suspect_K, confirm_K))
     marks = [
         Mark(x=times[0], role=role, word=f"{word} {times[0]:.0f} s")
         for role, word, times in (
@@ -106,14 +105,13 @@ def _heartbeats(title: str, lines: Sequence[bytes]) -> Drawn:
         top=1.25 * max([*stood_K, *suspect_K]),
         lines=[*bounds, Line(x_K=at_s, y_K=stood_K, name="standstill")],
     )
-    figure = Figure(
-        title=title,
-        caption=describe(trace),
-        x_label="record time since the start, s",
-        panels=[panel],
-        marks=marks,
-    )
-    return Drawn(figure)
+    x_label = "record time since the start, s"
+    return Drawn(Figure(title=title, caption=describe(trace), x_label=x_label, panels=[panel], marks=marks))
+
+
+def _passed(at_s: Sequence[float], stood_K: Sequence[float], bound_K: Sequence[float]) -> list[float]:
+    """When all had stood still for longer than the bound."""
+    return [x for x, stood, bound in zip(at_s, stood_K, bound_K, strict=True) if stood > bound]
 
 
 def _up_to_each_beat(lines: Sequence[bytes]) -> Iterator[list[bytes]]:

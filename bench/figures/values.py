@@ -65,20 +65,15 @@ def checksum_vote_quiet() -> Drawn:
         return found
 
     trace = watch(detector, [whole], read)
-    x_K = trace.iterations
     values = Panel(
         label="different values among 8 ranks",
         floor=0.0,
         top=8.0,
         lines=[
             Line(
-                x_K=x_K,
-                y_K=trace.columns["different/param_checksum"],
-                role="peer",
-                name="param_checksum",
-                dots=True,
-            ),
-            Line(x_K=x_K, y_K=trace.columns["different/optim_checksum"], name="optim_checksum", dots=True),
+                x_K=trace.iterations, y_K=trace.columns[f"different/{name}"], role=role, name=name, dots=True
+            )
+            for name, role in (("param_checksum", "peer"), ("optim_checksum", "stat"))
         ],
     )
     odd = _count("ranks that differ from their group's majority", trace, "optim_checksum", "optim_checksum")
