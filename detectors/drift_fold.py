@@ -152,7 +152,8 @@ def fold_drift(
             ints[MARKED] = ints[MINIS] + 1
             ints[MARK] = marks[at]
         value = values[at]
-        if not math.isfinite(value):
+        # A loss that begins at 0 was not computed yet, and is no level.
+        if not math.isfinite(value) or (value == 0.0 and ints[POINTS] == 0):
             continue
         code = watch_repeats(value, ints, floats, minis, knobs)
         ring[ints[POINTS] % RING] = value

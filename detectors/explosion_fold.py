@@ -341,7 +341,9 @@ def fold_explosion(
         if broken[at] > 0:
             code = watch_broken(broken[at], ints, floats, ring, knobs)
         value = values[at]
-        if math.isfinite(value):
+        # Losses that begin at 0 were not computed yet: what comes then did not grow out of nothing.
+        is_unset = value == 0.0 and ints[POINTS] == 0 and knobs[RELATIVE] > 0
+        if math.isfinite(value) and not is_unset:
             if broken[at] == 0:
                 ints[BROKEN_RUN] = 0
             if ints[POINTS] < 4:

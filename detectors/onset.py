@@ -168,10 +168,13 @@ def _noise_variance(y_K: Floats, at: int) -> float:
 
 
 def _refine(y_K: Floats, at: int, low: int, high: int) -> tuple[int, bool]:
-    """ruptures' best single change point if it is possible too, and whether it agrees with ``at``."""
+    """ruptures' best single change point if it is possible too and a rise, and whether it agrees with ``at``.
+
+    Its greatest change may be the decline before: that of a young run is larger than a growth of few points.
+    """
     import ruptures
 
     found = int(ruptures.KernelCPD(kernel="linear", min_size=2).fit(y_K.reshape(-1, 1)).predict(n_bkps=1)[0])
-    if low <= found <= high:
+    if low <= found <= high and y_K[found:].mean() > y_K[:found].mean():
         return found, True
     return at, False

@@ -175,6 +175,16 @@ def test_losses_near_zero_or_below_are_judged_by_their_noise(level: float) -> No
     assert confirmed_in(loss=grown)
 
 
+@pytest.mark.parametrize("zeros", [5, 60])
+def test_a_loss_that_is_logged_as_0_until_it_is_computed_does_not_explode(zeros: int) -> None:
+    at = np.arange(400)
+    loss = np.concatenate((np.zeros(zeros), (2 + 8 * np.exp(-at / 150)) * noise(len(at), 0.02)))
+    assert confirmed_in(loss=loss) == []
+    loss[zeros + 300 :] *= 6.0
+    (one,) = confirmed_in(loss=loss)
+    assert one.iteration == zeros + 300
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_loss_that_wanders_around_zero_does_not_explode(seed: int) -> None:
     assert confirmed_in(loss=wandering(6000, seed)) == []

@@ -80,3 +80,9 @@ def test_iterations_replace_indices() -> None:
     found = find_onset(step(np.random.default_rng(6), at=30, points=60, rise=1.0, sigma=0.01), use_log=True)
     named = found.in_iterations(np.arange(1000, 1600, 10))
     assert (named["last_clean"], named["first_bad"], named["iteration"]) == (1290, 1300, 1300)
+
+
+def test_a_growth_of_few_points_is_not_placed_in_the_greater_decline_before_it() -> None:
+    loss = 2.0 + 8.0 * np.exp(-np.arange(302) / 150) * np.exp(np.random.default_rng(0).normal(0, 0.02, 302))
+    loss[300:] *= 6.0
+    assert find_onset(loss, use_log=True).at == 300
