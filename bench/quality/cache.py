@@ -21,8 +21,8 @@ from .case import Recording, Tier, Truth
 ROOT = Path(__file__).parent.parent.parent
 JUDGES = ("firstfault", "ingest", "detectors", "service")
 """Packages that a log passes on its way to a verdict."""
-_WITHOUT_SAY = ("study", "drilling")
-"""Parts of the rig that only ask for its runs, by the beginnings of their names."""
+_WITHOUT_SAY = ("study", "drilling", "page")
+"""Parts of the rig that only ask for its runs or tell of them, by the beginnings of their names."""
 RIG_SOURCES = tuple(
     path.relative_to(ROOT).as_posix()
     for path in sorted((ROOT / "firstfault" / "drill" / "rig").glob("*.py"))

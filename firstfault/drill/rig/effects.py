@@ -38,8 +38,6 @@ class Departure:
 
     jump: int | None
     shift: int | None
-    is_upward: bool
-    """Whether the first of the two goes up."""
 
     @property
     def first(self) -> int | None:
@@ -98,9 +96,7 @@ def departure_of(difference_T: Floats, sigma_T: Floats) -> Departure:
     """Where a difference from what was expected passes the bounds; NaN is no difference, but non-finite."""
     with np.errstate(invalid="ignore", divide="ignore"):
         z_T = np.nan_to_num(difference_T / sigma_T, nan=0.0, posinf=1e9, neginf=-1e9)
-    jump, shift = first_true(np.abs(z_T) > JUMP_SIGMA), first_shift(z_T)
-    found = [at for at in (jump, shift) if at is not None]
-    return Departure(jump, shift, bool(found) and bool(z_T[min(found)] > 0))
+    return Departure(first_true(np.abs(z_T) > JUMP_SIGMA), first_shift(z_T))
 
 
 def first_shift(z_T: Floats, points: int = SHIFT_POINTS, sigma: float = SHIFT_SIGMA) -> int | None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from .spec import Kind, LayoutName, Site
 
-CAUSES = ("hardware", "collective", "hyperparameter", "data", "loss_function", "numeric_overflow", "software")
 STATE_SITES = (Site.PARAMETER, Site.FIRST_MOMENT, Site.SECOND_MOMENT)
 _REDUCED = (Site.REDUCE_IN, Site.REDUCE_OUT, Site.REDUCE_ALL)
 _COMPUTED = (Site.FORWARD, Site.RECOMPUTE, Site.ACT_GRAD, Site.WEIGHT_GRAD)

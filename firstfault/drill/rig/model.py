@@ -32,12 +32,6 @@ class Tap(Protocol):
     def __call__(self, place: str, value: torch.Tensor) -> torch.Tensor: ...
 
 
-class LossFunction(Protocol):
-    """Makes the per-rank losses (H) of logits (H, B·L, V) and targets (H, B·L)."""
-
-    def __call__(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor: ...
-
-
 def shapes(size: ModelSize) -> dict[str, tuple[int, ...]]:
     """The shape of every parameter of one rank, in the order of the flat tensor."""
     d = size.width

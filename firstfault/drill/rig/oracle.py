@@ -14,7 +14,6 @@ from enum import IntEnum
 
 import numpy as np
 
-from .effects import first_true
 from .recording import Flags, Recording
 
 Node = tuple[int, int]
@@ -99,16 +98,6 @@ def suspects(run: Recording, position: int) -> tuple[int, ...]:
         earliest = min(point for _, point in bad)
         found = sorted(column for column, point in bad if point == earliest)
     return tuple(sorted(int(run.ranks_R[column]) for column in found))
-
-
-def first_nonfinite(run: Recording, twin: Recording) -> int | None:
-    """The first position with a non-finite value that the twin does not have."""
-    found = [
-        first_true(nonfinite_flags(run, metric) & ~nonfinite_flags(twin, metric))
-        for metric in watched(run)
-        if metric in twin.numbers
-    ]
-    return min((at for at in found if at is not None), default=None)
 
 
 @dataclass(slots=True)

@@ -22,17 +22,6 @@ from .reading import Shards
 from .spec import Fault, Job, Kind, Site
 from .state import State
 
-SITES = (
-    Site.FORWARD,
-    Site.ACT_GRAD,
-    Site.WEIGHT_GRAD,
-    Site.REDUCE_ALL,
-    Site.PARAMETER,
-    Site.FIRST_MOMENT,
-    Site.SECOND_MOMENT,
-)
-"""Sites at which each copy may have its own fault."""
-
 
 class ManyFaults(Faults):
     """The faults of all copies; asked like one, it lets each strike its own rows."""
