@@ -3,7 +3,8 @@
 One-sided, upward, on ``loss`` and ``global_loss``; what a change of learning rate, batch size, data or
 a resume explains is an annotation (``level_shift_explained``), and so is a step after which the run
 learns on. A mere slowing of the decline cannot be told from a healthy curve: a run that does not learn
-at all is at most suspected. `drift_fold` holds the tests.
+at all is at most suspected. `drift_fold` holds the tests. The loss of a fixed batch, ``canary_loss``, has no
+sampling noise: a break of its decline is found too (`canary_curve`).
 
 Axes: T positions.
 """
@@ -20,6 +21,9 @@ from ingest.bounds import check_bounds
 
 from . import drift_state as at
 from .base import State
+from .canary_curve import LEAST_CELLS, gate_of
+from .canary_stream import METRIC as CANARY
+from .canary_stream import CanaryStream
 from .curve import LOSSES, Marks, curve_of
 from .curve_gates import normal_sigmas, slope_sigmas, step_sigmas
 from .drift_stream import DETECTOR, Stream
@@ -64,6 +68,12 @@ class CurveDriftConfig:
     stuck_points: float = 24
     """Repeats in a row below which nothing is stuck."""
 
+    canary_suspected_chance: float = 0.005
+    """Chance that a healthy ``canary_loss`` has a break of its decline suspected anywhere: a z of 19.5, since
+    healthy declines are never quite as fitted (`canary_curve`)."""
+    canary_confirmed_chance: float = 5e-4
+    """The same of a confirmed one: 25.9. Declines that slow to half within a few points reach 39 and more."""
+
     def __post_init__(self) -> None:
         check_bounds(self, _BOUNDS)
 
@@ -93,6 +103,7 @@ _BOUNDS = {
     "explosion_rise": (0.01, 100.0),
     "stuck_chance": (0.0, 1.0),
     "stuck_points": (2, 1_000_000),
+    **dict.fromkeys(("canary_suspected_chance", "canary_confirmed_chance"), (1e-9, 0.1)),
 }
 
 
@@ -117,6 +128,9 @@ class CurveDrift:
     def __init__(self, config: CurveDriftConfig | None = None) -> None:
         self.config = config or CurveDriftConfig()
         self._streams: dict[str, Stream] = {}
+        self._canary = CanaryStream(
+            gate_of(self.config.canary_suspected_chance), gate_of(self.config.canary_confirmed_chance)
+        )
         self._marks = Marks()
 
     def update(self, block: IterationBlock) -> list[Finding]:
@@ -132,7 +146,7 @@ class CurveDrift:
                 value_T[curve.at_K] = curve.value_K
                 stream = self._streams.setdefault(name, Stream(name, self.config.knobs()))
                 findings += stream.fold(value_T, block.iteration_T, marks_T, block.attempt)
-        return findings
+        return findings + self._canary.update(block, marks_T)
 
     def finish(self) -> list[Finding]:
         """Nothing more: what is suspected stays so, since more points could have settled it."""
@@ -140,9 +154,12 @@ class CurveDrift:
 
     def check(self) -> Check:
         """Whether a loss was there to watch."""
+        if not self._streams and self._canary.points >= LEAST_CELLS:
+            return Check(name=self.name, state=CheckState.RAN, metrics=(CANARY,))
         if not self._streams:
             return Check(name=self.name, state=CheckState.NOT_RUN, why="no loss reported")
-        names = tuple(sorted(self._streams))
+        seen = [CANARY] if self._canary.points >= LEAST_CELLS else []
+        names = tuple(sorted([*self._streams, *seen]))
         points = max(stream.points for stream in self._streams.values())
         if points < LEAST_POINTS:
             why = f"{points} points: no test is made before {LEAST_POINTS}"
@@ -155,6 +172,7 @@ class CurveDrift:
         """The whole state as plain data."""
         return {
             "streams": {name: stream.snapshot() for name, stream in self._streams.items()},
+            "canary": self._canary.snapshot(),
             "marks": self._marks.snapshot(),
         }
 
@@ -164,4 +182,5 @@ class CurveDrift:
         for name, kept in state["streams"].items():
             self._streams[name] = Stream(name, self.config.knobs())
             self._streams[name].restore(kept)
+        self._canary.restore(state["canary"])
         self._marks.restore(state["marks"])

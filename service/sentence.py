@@ -60,6 +60,11 @@ _CURVE_WHAT: Mapping[str, str] = {
     "low_test_accuracy": "got worse and stays so while training goes on",
 }
 """Predicates of faults that a curve has: the metric is their subject."""
+_CANARY_WHAT: Mapping[str, str] = {
+    **_CURVE_WHAT,
+    "slow_degrade": "no longer falls as it did",
+}
+"""The same of the loss of a fixed batch, of which a mere slowing can be seen."""
 _NONFINITE = frozenset({"immediate_nonfinite", "short_nonfinite"})
 _VERB = re.compile(r"\{(\w+?)s\}")
 
@@ -113,7 +118,8 @@ def incident_sentence(incident: Incident, verdict: Verdict) -> str:
         return f"The metrics{_of_whom(incident, verdict)} {what} {since(first, is_curve=True)}."
     if pattern in _CURVE_WHAT:
         curve = clean(METRIC_WORDS.get(metric, metric) or "curve")
-        what = _CURVE_WHAT[pattern] + (" and stays there" if _stayed(incident) else "")
+        words = _CANARY_WHAT if metric == "canary_loss" else _CURVE_WHAT
+        what = words[pattern] + (" and stays there" if _stayed(incident) else "")
         return f"The {curve}{_of_whom(incident, verdict)} {what} {since(first, is_curve=True)}."
     who, is_plural = subject(incident, verdict)
     if pattern in _NONFINITE:
