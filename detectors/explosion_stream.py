@@ -17,7 +17,7 @@ from . import explosion_baseline as at
 from . import explosion_fold as fold
 from .curve import LOSSES
 from .evidence import Annotation, Certainty, Direction, Evidence, Finding, Pattern
-from .onset import find_onset
+from .onset import find_onset, from_first_high
 
 DETECTOR = "explosion"
 """The name of the detector in evidence."""
@@ -99,6 +99,10 @@ class Stream:
             use_log=self.is_loss,
             is_from_start=is_from_start,
             refine=certainty is Certainty.CONFIRMED,
+        )
+        floats = self.arrays[1]
+        found = from_first_high(
+            found, values_K, base=float(floats[at.BASE]), sigma=1.25 * float(floats[at.NOISE])
         )
         return found.in_iterations(iteration_K)
 

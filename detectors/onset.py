@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ingest.blocks import Floats, Ints
+from ingest.blocks import Flags, Floats, Ints
 
 MAX_WINDOW = 200
 """Points looked at: KernelCPD takes about 0.4 µs a point here, and older ones say little."""
@@ -33,6 +33,13 @@ MIN_REFINED = 12
 SURE = 7.0
 """Drop of the log likelihood (in units of the noise variance, halved) up to which a change point stays
 possible: exp(-7) is about 1 in 1000."""
+
+HIGH, LEAST_HIGH = 4.0, 3
+"""Standard deviations, and values in a row beyond them, that are no noise any more."""
+CLEAN = 2.0
+"""Standard deviations up to which a value before those may be noise alone."""
+BEFORE, WANDERS = 16, 0.25
+"""Values before those, and the share of them that may not be clean: noise alone makes it a fortieth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,40 @@ class Onset:
             "shape": self.shape,
             "is_confirmed": self.is_confirmed,
         }
+
+
+def from_first_high(found: Onset, values_K: Floats, *, base: float, sigma: float) -> Onset:
+    """``found``, or the begin of the run of high values right before it.
+
+    Growth that speeds up bends upwards in any scale: the ramp that fits it best begins late, at points that
+    are plainly above the level already. ``base`` and ``sigma`` are those of the points before the growth;
+    three values in a row beyond `HIGH` of them are part of it, and what is beyond `CLEAN` is not clean.
+
+    >>> found = Onset(at=9, last_clean=8, first_bad=9, shape="ramp", is_confirmed=False)
+    >>> from_first_high(found, np.array([0, 0, 0, 0, 0, 3, 5, 6, 8, 11, 20.0]), base=0.0, sigma=1.0)
+    Onset(at=6, last_clean=4, first_bad=8, shape='ramp', is_confirmed=False)
+    """
+    high = _run_before(values_K[: found.at] > base + HIGH * sigma)
+    at = found.at - high
+    is_unclean_K = values_K[:at] > base + CLEAN * sigma
+    last_clean = at - 1 - _run_before(is_unclean_K)
+    before_K = is_unclean_K[max(last_clean + 1 - BEFORE, 0) : max(last_clean + 1, 0)]
+    # A level that wanders is high now and then without growing: it says nothing of the begin.
+    if high < LEAST_HIGH or len(before_K) == 0 or float(before_K.mean()) > WANDERS:
+        return found
+    return Onset(
+        at=at,
+        last_clean=min(found.last_clean, last_clean),
+        first_bad=min(found.first_bad, at + LEAST_HIGH - 1),
+        shape=found.shape,
+        is_confirmed=False,
+    )
+
+
+def _run_before(is_high_K: Flags) -> int:
+    """How many values at the end are high without a break."""
+    low_K = np.flatnonzero(~is_high_K)
+    return len(is_high_K) - 1 - int(low_K[-1]) if len(low_K) else len(is_high_K)
 
 
 def find_onset(

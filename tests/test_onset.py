@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from detectors.onset import MAX_WINDOW, find_onset
+from detectors.onset import MAX_WINDOW, find_onset, from_first_high
 
 from .curve_builders import ar1
 
@@ -88,3 +88,20 @@ def test_a_growth_of_one_point_is_not_placed_in_the_greater_decline_before_it(se
     loss = (2.0 + 8.0 * np.exp(-at / 150)) * np.exp(np.random.default_rng(seed).normal(0, 0.02, len(at)))
     loss[300:] *= 6.0
     assert find_onset(loss, use_log=True).at == 300
+
+
+def test_growth_that_speeds_up_begins_where_the_level_was_left() -> None:
+    noise_K = np.random.default_rng(5).normal(0.0, 0.02, 90)
+    values_K = 2.0 + noise_K + 0.02 * 1.2 ** (np.arange(90) - 60.0) * (np.arange(90) >= 60)
+    ramp = find_onset(values_K, use_log=True)
+    found = from_first_high(ramp, values_K, base=2.0, sigma=0.02)
+    assert ramp.last_clean > 72, "11 sigma above the level is not clean"
+    assert found.last_clean < found.at <= 70
+    assert found.last_clean <= 66
+
+
+def test_a_level_that_wanders_says_nothing_of_the_begin() -> None:
+    wandering_K = 2.0 + np.where(np.arange(90) % 8 < 6, 0.2, 0.0)
+    values_K = np.where(np.arange(90) < 80, wandering_K, 5.0)
+    found = find_onset(values_K, use_log=True)
+    assert from_first_high(found, values_K, base=2.0, sigma=0.02) == found
