@@ -235,6 +235,11 @@ def watch_slow(ints: Counts, floats: Numbers, minis: Numbers, knobs: Sequence[fl
     return SUSPECTED
 
 
+def is_explained(ints: Counts) -> bool:
+    """Whether growth began within some points of a change of data, batch or state."""
+    return ints[MARKED] > 0 and 0 <= ints[START] - ints[MARKED] + 8 <= 24
+
+
 def is_usual(value: float, floats: Numbers, knobs: Sequence[float]) -> bool:
     """Whether a norm only comes back to where it has been: it falls far on a plateau of the loss, and rises
     again by a hundred-fold as the job leaves the plateau and learns."""
@@ -265,7 +270,7 @@ def watch_suspicious(
     if is_usual(floats[MINI_NOW], floats, knobs):
         hold = math.inf
     if floats[MINI_NOW] - floats[BASE] >= hold and before - floats[BASE] >= 0.8 * hold:
-        if ints[MARKED] > 0 and 0 <= ints[START] - ints[MARKED] + 8 <= 24:
+        if is_explained(ints):
             forget(ints)
             return EXPLAINED
         ints[PHASE] = EXPLODED
@@ -336,7 +341,8 @@ def fold_explosion(
         at = ints[CURSOR]
         ints[CURSOR] += 1
         code = END
-        if marks[at] > 0:
+        # a later change does not take away what explains the growth that is suspected now
+        if marks[at] > 0 and not (ints[PHASE] == SUSPICIOUS and is_explained(ints)):
             ints[MARKED] = ints[POINTS] + 1
         if broken[at] > 0:
             code = watch_broken(broken[at], ints, floats, ring, knobs)
@@ -392,6 +398,7 @@ FOLD = Fold(
     count_low,
     watch_quiet,
     watch_slow,
+    is_explained,
     is_usual,
     watch_suspicious,
     watch_exploded,

@@ -220,6 +220,12 @@ def test_a_change_of_data_explains_a_new_level() -> None:
     assert confirmed_in(loss=loss)
 
 
+def test_a_second_change_of_data_leaves_what_the_first_explains() -> None:
+    loss = np.where(np.arange(400) < 200, 2.0, 3.2) * noise(400, 0.02)
+    events = tuple(Event(kind=EventKind.DATA_CHANGE, run="curve", rank=0, iteration=at) for at in (200, 230))
+    assert confirmed(judge(Explosion(), [block_of({"loss": loss}, events=events)])) == []
+
+
 def test_a_loss_that_stays_high_is_told_once_and_a_later_explosion_again() -> None:
     loss = np.concatenate((np.full(200, 2.0), np.full(900, 6.0), np.full(100, 60.0))) * noise(1200, 0.02)
     keys = [evidence.key for evidence in confirmed_in(loss=loss)]
