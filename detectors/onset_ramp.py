@@ -27,9 +27,9 @@ STEPS = 3
 """Of these lengths so many are those of a step, which falls somewhere into its first value."""
 LEAST = 6
 """Values before the first candidate, from which the decline is known."""
-SURE = 3.0
-"""Drop of the log likelihood up to which a candidate stays possible: exp(-3), a confidence of 98.6 % if the
-noise is Gaussian and the decline as fitted; measured on rises of 5 to 15 sigma, 89 %."""
+SURE = 2.5
+"""Drop of the log likelihood up to which a candidate stays possible: exp(-2.5), a confidence of 97.5 % if the
+noise is Gaussian and the decline as fitted; measured on 254 rises of 5 to 15 sigma, 93 %. At 2 it is 89 %."""
 MARGIN = 1
 """Values added on both sides: no decline is quite as fitted."""
 PLAIN = 5.0
