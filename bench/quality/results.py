@@ -188,19 +188,22 @@ def _by_matter(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _families(rows: Sequence[Row]) -> dict[str, Any]:
+def _families(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
     """Of each kind of case and tier, how many labels are right."""
-    keys = sorted({(row.spec.origin.value, row.spec.family, row.tier.value) for row in rows})
-    table = {}
-    for origin, family, tier in keys:
-        here = [
-            row
-            for row in scored(rows)
-            if (row.spec.origin.value, row.spec.family, row.tier.value) == (origin, family, tier)
-        ]
-        if here:
-            table[f"{origin} {family} {tier}"] = share_of(here, lambda row: row.is_right).to_plain()
+    table: dict[str, dict[str, Any]] = {}
+    here: dict[tuple[str, str], list[Row]] = {}
+    for row in scored(rows):
+        here.setdefault((_kind(row), row.tier.value), []).append(row)
+    for (kind, tier), of_kind in sorted(here.items()):
+        table.setdefault(kind, {})[tier] = share_of(of_kind, lambda row: row.is_right).to_plain()
     return table
+
+
+def _kind(row: Row) -> str:
+    """What a case is listed under: curves of real jobs, and those drawn from them, are one kind each."""
+    origin = row.spec.origin
+    is_healthy = origin in (Origin.RECORDED, Origin.SURROGATE)
+    return f"{origin.value} curves" if is_healthy else f"{origin.value} {row.spec.family}"
 
 
 def _count(rows: Sequence[Row], kind: str) -> int:

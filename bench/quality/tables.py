@@ -41,7 +41,8 @@ def page(plain: Plain) -> str:
         "## The same ranks through the published rule (rig, per-rank telemetry alone)",
         table(_RANK_HEAD, _rank_lines(plain["rank_contenders"])),
         "## By kind of case",
-        table(("case", "label right", "cases"), _family_lines(plain["families"])),
+        "Share of labels that are right.",
+        table(("case", *(tier.value for tier in Tier)), _family_lines(plain["families"])),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -238,8 +239,9 @@ def _outlier_lines(outliers: Sequence[Plain]) -> Iterator[list[str]]:
 
 
 def _family_lines(families: Plain) -> Iterator[list[str]]:
-    for name, one in families.items():
-        yield [name, _value(one), str(one["cases"])]
+    for name, tiers in families.items():
+        shares = [tiers.get(tier.value) for tier in Tier]
+        yield [name, *("" if one is None else _value(one, with_cases=True) for one in shares)]
 
 
 def _value(figure: Plain, *, with_cases: bool = False) -> str:
