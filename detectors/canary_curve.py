@@ -40,8 +40,8 @@ SLOWER = 0.7
 """A bend is one where the loss falls at this share of its speed before, or less."""
 LEAST_GAP = 0.003
 """Least distance, relative, from the decline carried on: below it no bend is worth a word."""
-MEDIAN_TAIL, TAIL_SCALE = 11.1, 2.8
-"""Greatest z of a healthy curve: one in ten passes the first, and each further second one in e of those.
+ONE_IN_TEN, TAIL_SCALE = 11.1, 2.8
+"""Greatest z of a healthy curve: one in ten passes the first, and for each second beyond one in e of those.
 Measured on smooth, noisy and wandering declines of four shapes."""
 SURE = 3.0
 """Drop of the log likelihood up to which a place stays possible, as in `onset_ramp`."""
@@ -53,7 +53,7 @@ def gate_of(chance: float) -> float:
     >>> round(gate_of(0.001), 1)
     24.0
     """
-    return MEDIAN_TAIL + TAIL_SCALE * math.log(0.1 / chance)
+    return ONE_IN_TEN + TAIL_SCALE * math.log(0.1 / chance)
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ class CurveDriftConfig:
     """Chance that a healthy ``canary_loss`` has a break of its decline suspected anywhere: a z of 19.5, since
     healthy declines are never quite as fitted (`canary_curve`)."""
     canary_confirmed_chance: float = 5e-4
-    """The same of a confirmed one: 25.9. Declines that slow to half within a few points reach 39 and more."""
+    """The same of a confirmed one: 25.9. Declines that slow to half at once reach it in 98 of 100."""
 
     def __post_init__(self) -> None:
         check_bounds(self, _BOUNDS)
