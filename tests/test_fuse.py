@@ -314,8 +314,14 @@ def test_a_flood_of_evidence_is_fused_in_bounded_time_and_space() -> None:
 
 
 def test_a_number_that_differed_once_is_confirmed_by_state_of_the_same_rank_that_does() -> None:
-    more = {"ranks": (3,), "certainty": Certainty.SUSPECTED, "detector": "agreement"}
-    norm = evidence(Pattern.COLLECTIVE_MISMATCH, "grad_norm", 72, **more)
+    norm = evidence(
+        Pattern.COLLECTIVE_MISMATCH,
+        "grad_norm",
+        72,
+        ranks=(3,),
+        certainty=Certainty.SUSPECTED,
+        detector="agreement",
+    )
     (incident,) = verdict(norm, divergence([3], 80, 60)).incidents
     first = incident.first
     assert (first.metric, first.interval, first.ranks) == ("grad_norm", (71, 72), (3,))

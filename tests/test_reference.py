@@ -91,7 +91,8 @@ def test_a_flipped_bit_that_all_replicas_apply_alike_is_found_by_the_attempt_tha
     said = [encode_record(one) if isinstance(one, Record) else encode_event(one) for one in run(job, flip)]
     pipeline = Pipeline()
     pipeline.feed(Decoder().decode_lines(("\n".join(said) + "\n").encode(), "rig", 0))
-    (incident,) = to_json(pipeline.verdict("rig"))["incidents"]
+    incidents: Any = to_json(pipeline.verdict("rig"))["incidents"]
+    (incident,) = incidents
     assert (incident["pattern"], incident["certainty"]) == ("compute_mismatch", "confirmed")
     assert (incident["first"]["interval"], incident["first"]["scope"]) == ([41, 42], "unknown")
     assert [(cause["kind"], cause["stage"]) for cause in incident["causes"]] == [
