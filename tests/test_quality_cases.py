@@ -19,7 +19,7 @@ from bench.quality.judging import Judgement, judge
 from bench.quality.outliers import Outcome, Trial
 from bench.quality.peers import PEERS, alarms_of
 from bench.quality.plan import curve_spec, tasks, twin_of
-from bench.quality.publishing import BEGIN, END, with_section
+from bench.quality.publishing import BEGIN, END, README, RESULTS, with_section
 from bench.quality.results import as_text, figures
 from bench.quality.tables import page
 from bench.quality.tiers import curve_columns, cut
@@ -166,3 +166,10 @@ def test_a_measurement_that_cannot_be_is_refused_with_the_rule(
     with pytest.raises(SystemExit):
         main(arguments)
     assert words in capsys.readouterr().err
+
+
+def test_the_readme_and_the_page_say_what_was_measured_and_nothing_else() -> None:
+    plain = json.loads((RESULTS / "quality.json").read_bytes())
+    readme = README.read_text(encoding="utf-8")
+    assert with_section(readme, plain) == readme
+    assert (RESULTS / "quality.md").read_text(encoding="utf-8") == page(plain)

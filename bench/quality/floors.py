@@ -45,7 +45,9 @@ def _labels(rows: Sequence[Row]) -> Iterator[Floor]:
     yield Floor(name="label macro-F1, faults that mattered and show", bound=0.98, figure=macro_f1(asked))
     for tier in Tier:
         here = [row for row in asked if row.tier is tier and row.spec.origin is Origin.RIG]
-        yield Floor(name=f"the same, rig alone, {tier.value}", bound=0.98, figure=macro_f1(here))
+        yield Floor(
+            name=f"label macro-F1, jobs of the rig alone, {tier.value}", bound=0.98, figure=macro_f1(here)
+        )
 
 
 def _checksums(rows: Sequence[Row]) -> Iterator[Floor]:

@@ -42,7 +42,7 @@ class Task:
 
 GROUPS = (24, 1000)
 """Jobs of the rig, each healthy once and struck by four faults: quick, full."""
-SURROGATES = (70, 700)
+SURROGATES = (150, 2000)
 """Surrogates of recorded healthy curves: quick, full."""
 PEER_SURROGATES = 14
 """Surrogates that peers are asked about: one of each recorded curve."""

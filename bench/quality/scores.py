@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from .intervals import bootstrap, exact_rate, exact_share, quantile_interval
 from .row import HEALTHY, Row
@@ -92,7 +93,7 @@ def f1(pairs: Sequence[tuple[str, str]], label: str) -> float:
 def label_f1(rows: Sequence[Row], label: str) -> Figure:
     """F1 of one label, its interval by drawing the cases again."""
     pairs = _pairs(rows)
-    low, high = bootstrap(pairs, lambda drawn: f1(drawn, label))
+    low, high = bootstrap(_by_case(rows), lambda drawn: f1(list(chain(*drawn)), label))
     return Figure(value=f1(pairs, label), low=low, high=high, cases=sum(true == label for true, _ in pairs))
 
 
@@ -101,13 +102,21 @@ def macro_f1(rows: Sequence[Row]) -> Figure:
     pairs = _pairs(rows)
     labels = sorted({true for true, _ in pairs})
 
-    def mean(drawn: Sequence[tuple[str, str]]) -> float:
-        counts = Counter(drawn)
+    def mean(drawn: Sequence[Sequence[tuple[str, str]]]) -> float:
+        counts = Counter(chain(*drawn))
         each = [value for label in labels if not math.isnan(value := _f1(counts, label))]
         return sum(each) / len(each) if each else math.nan
 
-    low, high = bootstrap(pairs, mean)
-    return Figure(value=mean(pairs), low=low, high=high, cases=len(pairs))
+    low, high = bootstrap(_by_case(rows), mean)
+    return Figure(value=mean([pairs]), low=low, high=high, cases=len(pairs))
+
+
+def _by_case(rows: Sequence[Row]) -> list[list[tuple[str, str]]]:
+    """(true, said) of each run in all its tiers: they are drawn together, since they err together."""
+    cases: dict[str, list[tuple[str, str]]] = {}
+    for row, pair in zip(rows, _pairs(rows), strict=True):
+        cases.setdefault(row.spec.key, []).append(pair)
+    return list(cases.values())
 
 
 def _f1(counts: Counter[tuple[str, str]], label: str) -> float:

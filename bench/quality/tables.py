@@ -53,7 +53,8 @@ def section(plain: Plain) -> str:
     parts = [
         _introduction(plain),
         confusion_table(labels["confusion"]),
-        f"Macro-F1 {_value(labels['macro_f1'])}, in brackets the 95 % interval. {_standing(plain['floors'])}",
+        f"Macro-F1 {_value(labels['macro_f1'])}, in brackets the 95 % interval.",
+        _standing(plain["floors"]),
         folded("What must hold, one by one", table(_FLOOR_HEAD, _floor_lines(plain["floors"]))),
         "The same curves through rules that people write first, and through other tools at their defaults:",
         contender_table(plain["contenders"]),
@@ -153,11 +154,12 @@ def _standing(floors: Sequence[Plain]) -> str:
     asked = [one for one in floors if one["bound"] is not None]
     counts = Counter(one["holds"] for one in asked)
     lost = [f"* {_floor_name(one)}: {_value(one)}" for one in asked if one["holds"] == Holds.NO]
+    open_ones = len(asked) - counts[Holds.YES] - counts[Holds.NO]
     said = (
-        f"Of {len(asked)} demands {counts[Holds.YES]} hold and {counts[Holds.NO]} do not; for the others "
+        f"Of {len(asked)} demands {counts[Holds.YES]} hold and {counts[Holds.NO]} do not; for {open_ones} "
         "these are too few cases to tell (`FULL=1` has ten times as many and more)."
     )
-    return "\n".join([said, *(["Not held:", *lost] if lost else [])])
+    return "\n".join([said, *(["Not held:", "", *lost] if lost else [])])
 
 
 def _floor_name(one: Plain) -> str:
