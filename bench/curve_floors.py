@@ -20,7 +20,7 @@ from detectors.explosion import Explosion
 from tests.curve_builders import Series, block_of, judge
 
 from .curve_shapes import KINDS, Faulty, healthy
-from .quality.intervals import wilson
+from .quality.intervals import poisson_mean, wilson
 from .surrogate import draw
 
 
@@ -40,14 +40,6 @@ class Tally:
     inside: int = 0
     narrow: int = 0
     before_doubling: int = 0
-
-
-def garwood(count: int) -> tuple[float, float]:
-    """95 % interval of a Poisson mean: Garwood, Biometrika 28 (1936)."""
-    from scipy.stats import chi2
-
-    low = float(chi2.ppf(0.025, 2 * count) / 2) if count else 0.0
-    return low, float(chi2.ppf(0.975, 2 * count + 2) / 2)
 
 
 def measure(name: str, make: Callable[[np.random.Generator], Faulty], seeds: range, detectors: str) -> Tally:
@@ -147,7 +139,7 @@ def count_false_alarms(points: int, seed: int) -> str:
         for one in evidence_of(columns, "de"):
             counts[one.certainty] += 1
         done += length
-    low, high = garwood(counts[Certainty.CONFIRMED])
+    low, high = poisson_mean(counts[Certainty.CONFIRMED])
     per = 100_000 / done
     told = ", ".join(f"{certainty} {count}" for certainty, count in counts.items())
     rate = f"{counts[Certainty.CONFIRMED] * per:.3f} [{low * per:.3f}, {high * per:.3f}]"

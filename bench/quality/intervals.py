@@ -36,16 +36,22 @@ def exact_share(hits: int, cases: int) -> tuple[float, float]:
     return low, high
 
 
-def exact_rate(count: int, exposure: float) -> tuple[float, float]:
-    """The exact 95 % interval of a rate from a Poisson count (Garwood), one-sided where nothing was seen."""
+def poisson_mean(count: int) -> tuple[float, float]:
+    """The exact 95 % interval of a Poisson mean: Garwood, Biometrika 28 (1936)."""
     from scipy.stats import chi2
 
+    low = float(chi2.ppf(0.025, 2 * count)) / 2 if count else 0.0
+    return low, float(chi2.ppf(0.975, 2 * count + 2)) / 2
+
+
+def exact_rate(count: int, exposure: float) -> tuple[float, float]:
+    """The exact 95 % interval of a rate from a Poisson count, one-sided where nothing was seen."""
     if exposure <= 0:
         return 0.0, math.inf
     if count == 0:
         return 0.0, -math.log(0.05) / exposure
-    low = float(chi2.ppf(0.025, 2 * count)) / 2
-    return low / exposure, float(chi2.ppf(0.975, 2 * count + 2)) / 2 / exposure
+    low, high = poisson_mean(count)
+    return low / exposure, high / exposure
 
 
 def quantile_interval(values: Sequence[float], share: float) -> tuple[float, float]:
