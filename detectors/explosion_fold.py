@@ -267,9 +267,8 @@ def watch_suspicious(
         return END
     hold = max(knobs[HOLD] * floats[UNIT], floats[GATE]) if knobs[HOLD] > 0 else floats[GATE]
     before = minis[(ints[MINIS] - 2) % MINI_RING]
-    if is_usual(floats[MINI_NOW], floats, knobs):
-        hold = math.inf
-    if floats[MINI_NOW] - floats[BASE] >= hold and before - floats[BASE] >= 0.8 * hold:
+    is_high = floats[MINI_NOW] - floats[BASE] >= hold and before - floats[BASE] >= 0.8 * hold
+    if is_high and not is_usual(floats[MINI_NOW], floats, knobs):
         if is_explained(ints):
             forget(ints)
             return EXPLAINED
