@@ -38,8 +38,10 @@ class CanaryStream:
     def update(self, block: IterationBlock, marks_T: Ints) -> list[Finding]:
         """Fold the canary losses of the block; ``marks_T`` are those of `curve.MARKS`."""
         findings: list[Finding] = []
-        marked_T = (marks_T > 0) | self._lr_falls(block)
         curve = curve_of(block, METRIC)
+        if curve is None and not self.points:
+            return findings  # without a canary nothing needs to be known of the rate, nor of marks
+        marked_T = (marks_T > 0) | self._lr_falls(block)
         start = 0
         if curve is not None:
             for at, value in zip(curve.at_K.tolist(), curve.value_K.tolist(), strict=True):
