@@ -8,52 +8,50 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
+
 from firstfault.telemetry import UNNAMED_RANK
 from firstfault.wire import Defaults
 
-from .blocks import RecordBatch
+from .blocks import Ints, RecordBatch
 from .compression import TruncatedInput, open_bounded
-from .decode import DecodeConfig, Decoder
+from .documents import DOCUMENTS, document_reader
 from .errors import UnreadableInput
 from .jobs import JobFile
-from .json_keys import JsonLinesAdapter, read_keys
-from .sniff import HEAD_BYTES, Format, Packing, find_dialect, packing_of, sniff
-from .table_header import ROW_NUMBER
+from .line_formats import line_decoder
+from .log_reader import FileConfig, LineDecoder, Understood
+from .sniff import HEAD_BYTES, Format, Packing, packing_of, sniff
 from .table_lines import last_record_end
-from .tables import TableConfig, TableReader
 from .text_pieces import last_line_end, whole_lines
+
+__all__ = ["FileConfig", "FileNotes", "FileReader"]
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileConfig:
-    """How files are read."""
-
-    piece_bytes: int = 8 << 20
-    """Bytes of text decoded at once: 8 MiB, 40 000 to 200 000 rows, beyond which nothing gets faster."""
-    decode: DecodeConfig = field(default_factory=DecodeConfig)
-    form: Format | None = None
-    """The format, where the bytes shall not decide."""
-
-
 @dataclass(frozen=True, slots=True)
 class FileNotes:
-    """What was understood of one file.
+    """What was read of one file, and what was understood of it.
 
-    ``counter`` names the column used as iteration (``row number`` when there is none), ``metrics``
-    the metrics found so far, ``padding`` the rows whose metrics are all nan and hence not reported,
-    ``remarks`` sentences for a person.
+    ``metrics`` are those found so far, ``ranks`` the number of ranks that records named, ``first`` and
+    ``last`` the least and the greatest iteration (-1: none yet), ``remarks`` sentences for a person.
     """
 
     path: str
-    format: str = ""
     rows: int = 0
     rejected: int = 0
-    padding: int = 0
-    counter: str = "iteration"
+    understood: Understood = field(default_factory=Understood)
     metrics: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = ()
+    ranks: int = 0
+    first: int = -1
+    last: int = -1
+    own_remarks: tuple[str, ...] = ()
+    """What the way from the file to its lines had to say: damage, order, rotation."""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """All sentences, each once."""
+        return tuple(dict.fromkeys((*self.understood.remarks, *self.own_remarks)))
 
 
 class FileReader:
@@ -68,9 +66,9 @@ class FileReader:
         self._defaults = Defaults(run=run, rank=UNNAMED_RANK if file.rank is None else file.rank)
         self._stream: BinaryIO | None = None
         self._metrics: dict[str, None] = {}
-        self._table: TableReader | None = None
+        self._ranks: set[int] = set()
+        self._lines: LineDecoder | None = None
         self._is_plain = False
-        self._sampling: Callable[[], Callable[[bytes], RecordBatch]] | None = None
         self.notes = FileNotes(file.path)
         self.is_wire = False
         """Whether its lines carry run and rank, as our own do."""
@@ -82,7 +80,10 @@ class FileReader:
     @property
     def decode_anew(self) -> Callable[[], Callable[[bytes], RecordBatch]] | None:
         """What decodes lines out of the middle of the file; None if it is not plain text with a counter."""
-        return self._sampling if self._is_plain else None
+        lines = self._lines
+        if not self._is_plain or lines is None or lines.anew() is None:
+            return None
+        return lambda: lines.anew() or lines.decode
 
     def again(self) -> FileReader:
         """A reader of the same file that stands at its beginning."""
@@ -120,6 +121,8 @@ class FileReader:
             form = self._config.form or sniff(head[:HEAD_BYTES], self._name)
             if form in (Format.ARROW, Format.PARQUET):
                 batches = self._columnar(form, stream)
+            elif form in DOCUMENTS:
+                batches = self._document(form, stream)
             else:
                 batches = self._text(head, chain(head_chunks, chunks), is_table=form is Format.TABLE)
             for batch in batches:
@@ -128,8 +131,8 @@ class FileReader:
 
     def remark(self, sentence: str) -> None:
         """Add a sentence to the notes, once."""
-        if sentence not in self.notes.remarks:
-            self.notes = replace(self.notes, remarks=(*self.notes.remarks, sentence))
+        if sentence not in self.notes.own_remarks:
+            self.notes = replace(self.notes, own_remarks=(*self.notes.own_remarks, sentence))
 
     def _unpacked(self, stream: BinaryIO) -> Iterator[bytes]:
         try:
@@ -143,7 +146,7 @@ class FileReader:
     def _columnar(self, form: Format, stream: BinaryIO) -> Iterator[RecordBatch]:
         if not self._is_plain:
             raise UnreadableInput(f"{self._name}: {form.value} files must not be packed with gzip or zstd")
-        self.notes = replace(self.notes, format=form.value)
+        self.notes = replace(self.notes, understood=Understood(format=form.value))
         # pyarrow is heavy: text files must not pay for it
         from .arrow_stream import iter_arrow_file
         from .parquet_file import iter_parquet
@@ -155,82 +158,64 @@ class FileReader:
             yield batch
         stream.seek(0, 2)  # read to its end, through another handle
 
-    def begin(self, head: bytes) -> Callable[[bytes], RecordBatch]:
+    def _document(self, form: Format, stream: BinaryIO) -> Iterator[RecordBatch]:
+        if not self._is_plain:
+            raise UnreadableInput(f"{self._name}: {form.value} files must not be packed with gzip or zstd")
+        for batch, understood in document_reader(form)(self.path, self._defaults, self._config):
+            self.notes = replace(self.notes, understood=understood)
+            yield batch
+        stream.seek(0, 2)  # read to its end, through another handle
+
+    def begin(self, head: bytes) -> LineDecoder:
         """What decodes the lines of this text file, which begins with ``head``, in their order.
 
         Raises:
             UnreadableInput: no text in a format that is read.
         """
         form = self._config.form or sniff(head, self._name)
-        self.notes = replace(self.notes, format=form.value)
-        if form is Format.TABLE:
-            return self._begin_table(head)
-        if form is Format.JSON_LINES:
-            return self._begin_lines(head)
-        raise UnreadableInput(f"{self._name}: must be text, but it is {form.value}")
+        self._lines = line_decoder(form, head, self._defaults, self._name, self._config)
+        self.is_wire = self._lines.is_wire
+        self.notes = replace(self.notes, understood=self._lines.understood())
+        return self._lines
 
     def _text(self, head: bytes, chunks: Iterator[bytes], *, is_table: bool) -> Iterator[RecordBatch]:
         head = head.removeprefix(BYTE_ORDER_MARK)
         if b"\n" not in head and b"\r" in head:  # lines of old Mac software
             self._is_plain = False
             head, chunks = head.replace(b"\r", b"\n"), (chunk.replace(b"\r", b"\n") for chunk in chunks)
-        decode = self.begin(head[: last_line_end(head)] or head)
+        lines = self.begin(head[: last_line_end(head)] or head)
         border = last_record_end if is_table else last_line_end
         for piece in whole_lines(_without_mark(chunks), self._config.piece_bytes, border):
-            yield decode(piece)
-
-    def _begin_table(self, head: bytes) -> Callable[[bytes], RecordBatch]:
-        dialect = find_dialect(head, self._name)
-        table = self._table = TableReader(dialect, head, self._defaults, self._name)
-        self.notes = replace(self.notes, counter=table.header.counter)
-        if table.header.iteration is not None:
-            large = TableConfig(small_piece_bytes=0)  # only large files are sampled
-            self._sampling = lambda: TableReader(dialect, head, self._defaults, self._name, large).decode
-
-        def decode(piece: bytes) -> RecordBatch:
-            batch = table.decode(piece)
-            self.says_attempt = self.says_attempt or "attempt" in table.header.identity
-            self.is_wire = {"run", "rank"} <= table.header.identity.keys()
-            for sentence in table.header.remarks:
-                self.remark(sentence)
-            return batch
-
-        return decode
-
-    def _begin_lines(self, head: bytes) -> Callable[[bytes], RecordBatch]:
-        keys = read_keys(head)
-        self.is_wire = keys.is_wire
-        self.notes = replace(self.notes, counter=keys.counter)
-        for sentence in keys.remarks:
-            self.remark(sentence)
-        if keys.counter != ROW_NUMBER:
-            self._sampling = lambda: self._line_decoder(JsonLinesAdapter(keys))
-        return self._line_decoder(JsonLinesAdapter(keys))
-
-    def _line_decoder(self, adapter: JsonLinesAdapter) -> Callable[[bytes], RecordBatch]:
-        decoder = Decoder(self._config.decode, self._defaults)
-        lines = 0
-
-        def decode(piece: bytes) -> RecordBatch:
-            nonlocal lines
-            self.says_attempt = self.says_attempt or b'"attempt"' in piece
-            batch = adapter.rename(decoder.decode_lines(adapter.adapt(piece), self._name, lines))
-            lines += piece.count(b"\n")
-            return batch
-
-        return decode
+            yield lines.decode(piece)
+        if (rest := lines.finish()) is not None:
+            yield rest
 
     def note(self, batch: RecordBatch) -> None:
         """Count a batch in the notes."""
+        if self._lines is not None:
+            self.is_wire = self._lines.is_wire
+            self.says_attempt = self._lines.says_attempt
+            self.notes = replace(self.notes, understood=self._lines.understood())
         self._metrics.update(dict.fromkeys((*batch.numbers, *batch.checksums)))
         self.names_ranks = self.names_ranks or bool((batch.rank_N != self._defaults.rank).any())
+        self._ranks.update(np.unique(batch.rank_N).tolist())
+        iterations_N = batch.iteration_N
         self.notes = replace(
             self.notes,
             rows=self.notes.rows + len(batch),
             rejected=self.notes.rejected + len(batch.rejected),
-            padding=self._table.padding if self._table is not None else 0,
             metrics=tuple(self._metrics),
+            ranks=len(self._ranks - {UNNAMED_RANK}),
+            first=_least(self.notes.first, iterations_N),
+            last=max(self.notes.last, int(iterations_N.max(initial=-1))),
         )
+
+
+def _least(so_far: int, iterations_N: Ints) -> int:
+    if not len(iterations_N):
+        return so_far
+    least = int(iterations_N.min())
+    return least if so_far < 0 else min(so_far, least)
 
 
 def _first(chunks: Iterator[bytes], size: int) -> list[bytes]:

@@ -115,6 +115,10 @@ class FileSource:
             return tuple(each.notes for each in self._followed)
         return tuple(reader.notes for reader in self._readers)
 
+    def finish(self) -> list[RecordBatch]:
+        """End following: the records that were held back for lines to come."""
+        return [batch for each in self._followed for batch in each.finish()]
+
     def close(self) -> None:
         """Let go of the files; safe to call twice."""
         for each in self._followed:
@@ -170,7 +174,7 @@ class FileSource:
             return self._failed[0]
         names = ", ".join(file.path for file in self._job.files[:3])
         rejected = sum(reader.notes.rejected for reader in self._readers)
-        if sum(reader.notes.padding for reader in self._readers):
+        if sum(reader.notes.understood.padding for reader in self._readers):
             return UnreadableInput(f"{names}: must hold records, but every row is padding (all values nan)")
         if not rejected:
             return UnreadableInput(f"{names}: must hold records, but none is in it")

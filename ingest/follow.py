@@ -6,7 +6,6 @@ import io
 import os
 import select
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,6 +14,7 @@ from .blocks import RecordBatch
 from .errors import UnreadableInput
 from .file_reader import FileConfig, FileNotes, FileReader
 from .jobs import STANDARD_INPUT, JobFile
+from .log_reader import LineDecoder
 from .sniff import HEAD_BYTES, Packing, packing_of
 from .text_pieces import last_line_end
 
@@ -37,7 +37,7 @@ class FollowedFile:
         self._stdin = stdin
         self._stream: BinaryIO | None = None
         self._reader = FileReader(file, Path(file.path), run, config)
-        self._decode: Callable[[bytes], RecordBatch] | None = None
+        self._lines: LineDecoder | None = None
         self._assigner: AttemptAssigner | None = None
         self._carry = b""
         self.offset = 0
@@ -61,6 +61,11 @@ class FollowedFile:
                 return batches
             if self._file.path != STANDARD_INPUT:
                 time.sleep(min(_POLL_S, max(deadline - time.monotonic(), 0)))
+
+    def finish(self) -> list[RecordBatch]:
+        """What was held back for a line to come, now that nobody waits any longer."""
+        rest = None if self._lines is None else self._lines.finish()
+        return [] if rest is None else self._taken(rest)
 
     def close(self) -> None:
         """Let go of the file; safe to call twice."""
@@ -104,14 +109,14 @@ class FollowedFile:
         if not is_other and there.st_size >= self._stream.tell():
             return False
         self._stream.close()
-        self._carry, self._decode = b"", None
+        self._carry, self._lines = b"", None
         self._reader.remark("was replaced by a new file" if is_other else "was cut and begun anew")
         return True
 
     def _take(self, data: bytes) -> list[RecordBatch]:
         data = self._carry + data
         end = last_line_end(data)
-        if self._decode is None and data:
+        if self._lines is None and data:
             if packing_of(data) is not Packing.PLAIN:
                 raise UnreadableInput(f"{self._file.path}: only plain text can be followed, this is packed")
             if data.count(b"\n") < _HEAD_LINES and not data.startswith(b"{") and len(data) < HEAD_BYTES:
@@ -121,16 +126,18 @@ class FollowedFile:
         if not end:
             return []
         self.offset += end
-        if self._decode is None:
-            self._decode = self._start(data[:end])
-        batch = self._decode(data[:end])
+        if self._lines is None:
+            self._lines = self._start(data[:end])
+        return self._taken(self._lines.decode(data[:end]))
+
+    def _taken(self, batch: RecordBatch) -> list[RecordBatch]:
         self._reader.note(batch)
         if self._assigner is not None and not self._reader.says_attempt:
             batch = self._assigner.assign(batch)
         return [batch] if len(batch) or batch.events or batch.rejected else []
 
-    def _start(self, head: bytes) -> Callable[[bytes], RecordBatch]:
-        decode = self._reader.begin(head)
+    def _start(self, head: bytes) -> LineDecoder:
+        lines = self._reader.begin(head)
         if self._assigner is None:
             self._assigner = AttemptAssigner(AttemptConfig(far_only=self._reader.is_wire))
-        return decode
+        return lines

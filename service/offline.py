@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, Protocol
 
 from detectors.evidence import Certainty
 from detectors.verdict import Verdict, canonical_bytes, to_json
+from ingest.blocks import RecordBatch
 from ingest.errors import UnreadableInput
 from ingest.file_source import FileConfig, FileNotes, FileSource, Progress, StreamConfig
 from ingest.jobs import Job, find_jobs
@@ -149,6 +150,7 @@ def follow_jobs(
             # what was written up to the moment of stopping still counts
             while not one.unreadable and one.step(0.0):
                 pass
+            one.finish()
         return [one.result() for one in followed]
     finally:
         for one in followed:
@@ -197,6 +199,15 @@ class _Reading:
         except UnreadableInput as error:
             self.unreadable = str(error)
             return False
+        self._take(batches)
+        return bool(batches)
+
+    def finish(self) -> None:
+        """End following: what was held back for lines to come counts too."""
+        if not self.unreadable:
+            self._take(self._source.finish())
+
+    def _take(self, batches: Sequence[RecordBatch]) -> None:
         for batch in batches:
             self._tally.add(batch.rejected)
             if self._options.quarantine is not None:
@@ -204,7 +215,6 @@ class _Reading:
             self._pipeline.feed(batch)
         if self._options.watcher is not None:
             self._options.watcher(self.job, self._source.progress)
-        return bool(batches)
 
     @property
     def is_over(self) -> bool:

@@ -92,7 +92,7 @@ def test_the_bytes_decide_and_not_the_name(tmp_path: Path) -> None:
     source = source_of(write(tmp_path / "misnamed.jsonl", TABLE))
 
     assert len(read_all(source)) == 50
-    assert source.notes[0].format == "table"
+    assert source.notes[0].understood.format == "table"
 
 
 def test_standard_input_is_read_like_a_file() -> None:
@@ -342,7 +342,7 @@ def test_json_lines_of_others_are_read_by_their_own_counter(
 
     assert batch.iteration_N.tolist() == iterations
     assert len(values_of(batch, "loss")) == 3
-    assert source.notes[0].counter == counter
+    assert source.notes[0].understood.counter == counter
 
 
 def test_notes_say_what_was_understood(tmp_path: Path) -> None:
@@ -352,8 +352,13 @@ def test_notes_say_what_was_understood(tmp_path: Path) -> None:
     read_all(source)
 
     (notes,) = source.notes
-    assert (notes.format, notes.rows, notes.rejected, notes.padding) == ("table", 2, 1, 1)
-    assert (notes.counter, notes.metrics) == ("Epoch", ("loss", "lr"))
+    assert (notes.understood.format, notes.rows, notes.rejected, notes.understood.padding) == (
+        "table",
+        2,
+        1,
+        1,
+    )
+    assert (notes.understood.counter, notes.metrics) == ("Epoch", ("loss", "lr"))
     assert "epoch" in notes.remarks[0]
 
 
