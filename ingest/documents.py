@@ -8,7 +8,10 @@ from importlib import import_module
 from .log_reader import DocumentReader
 from .sniff import Format
 
-DOCUMENTS: Mapping[Format, str] = {}
+DOCUMENTS: Mapping[Format, str] = {
+    Format.TENSORBOARD: "ingest.tensorboard_events:read",
+    Format.MLFLOW: "ingest.mlflow_store:read",
+}
 """Module and function (``ingest.mlflow_store:read``) that read a format; others are read line by line."""
 
 

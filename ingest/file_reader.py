@@ -17,6 +17,7 @@ from .blocks import Ints, RecordBatch
 from .compression import TruncatedInput, open_bounded
 from .documents import DOCUMENTS, document_reader
 from .errors import UnreadableInput
+from .folders import form_of_folder
 from .jobs import JobFile
 from .line_formats import line_decoder
 from .log_reader import FileConfig, LineDecoder, Understood
@@ -27,6 +28,7 @@ from .text_pieces import last_line_end, whole_lines
 __all__ = ["FileConfig", "FileNotes", "FileReader"]
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_COLUMNAR = frozenset({Format.ARROW, Format.PARQUET})
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,9 @@ class FileReader:
         Raises:
             UnreadableInput: it cannot be opened, is empty, binary or damaged.
         """
+        if self.path.is_dir():
+            yield from self._folder()
+            return
         try:
             self._stream = self.path.open("rb")
         except OSError as error:
@@ -119,15 +124,27 @@ class FileReader:
             head_chunks = _first(chunks, HEAD_BYTES)
             head = b"".join(head_chunks)
             form = self._config.form or sniff(head[:HEAD_BYTES], self._name)
-            if form in (Format.ARROW, Format.PARQUET):
-                batches = self._columnar(form, stream)
+            if form in _COLUMNAR:
+                batches = self._columnar(form)
             elif form in DOCUMENTS:
-                batches = self._document(form, stream)
+                batches = self._document(form)
             else:
                 batches = self._text(head, chain(head_chunks, chunks), is_table=form is Format.TABLE)
             for batch in batches:
                 self.note(batch)
                 yield batch
+            if form in DOCUMENTS or form in _COLUMNAR:
+                stream.seek(0, 2)  # read to its end, through another handle
+
+    def _folder(self) -> Iterator[RecordBatch]:
+        """The records of a folder that is one run."""
+        self._is_plain = True
+        form = form_of_folder(self.path)
+        if form is None:
+            raise UnreadableInput(f"{self._name}: must be a file, or a folder that holds one run")
+        for batch in self._document(form):
+            self.note(batch)
+            yield batch
 
     def remark(self, sentence: str) -> None:
         """Add a sentence to the notes, once."""
@@ -143,7 +160,7 @@ class FileReader:
             text = str(error)
             raise UnreadableInput(text if self._name in text else f"{self._name}: {text}") from error
 
-    def _columnar(self, form: Format, stream: BinaryIO) -> Iterator[RecordBatch]:
+    def _columnar(self, form: Format) -> Iterator[RecordBatch]:
         if not self._is_plain:
             raise UnreadableInput(f"{self._name}: {form.value} files must not be packed with gzip or zstd")
         self.notes = replace(self.notes, understood=Understood(format=form.value))
@@ -156,15 +173,14 @@ class FileReader:
             self.says_attempt = self.says_attempt or bool(batch.attempt_N.any())
             self.is_wire = self.is_wire or bool((batch.rank_N != self._defaults.rank).any())
             yield batch
-        stream.seek(0, 2)  # read to its end, through another handle
 
-    def _document(self, form: Format, stream: BinaryIO) -> Iterator[RecordBatch]:
+    def _document(self, form: Format) -> Iterator[RecordBatch]:
         if not self._is_plain:
             raise UnreadableInput(f"{self._name}: {form.value} files must not be packed with gzip or zstd")
         for batch, understood in document_reader(form)(self.path, self._defaults, self._config):
             self.notes = replace(self.notes, understood=understood)
+            self.says_attempt = self.says_attempt or bool(batch.attempt_N.any())
             yield batch
-        stream.seek(0, 2)  # read to its end, through another handle
 
     def begin(self, head: bytes) -> LineDecoder:
         """What decodes the lines of this text file, which begins with ``head``, in their order.

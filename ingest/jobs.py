@@ -22,7 +22,8 @@ from pathlib import Path
 from firstfault.telemetry import MAX_RANK, MAX_RUN_BYTES
 
 from .errors import UnreadableInput
-from .sniff import COMPRESSED_SUFFIXES, READABLE_SUFFIXES
+from .folders import form_of_folder
+from .sniff import COMPRESSED_SUFFIXES, READABLE_SUFFIXES, Format
 
 STANDARD_INPUT = "-"
 STANDARD_INPUT_RUN = "stdin"
@@ -107,6 +108,11 @@ def _expand(path: Path) -> list[Path]:
 def _walk(folder: Path, above: frozenset[str]) -> Iterator[Path]:
     identity = os.path.realpath(folder)
     if identity in above:
+        return
+    form = form_of_folder(folder)
+    if form is not None:
+        yield folder
+    if form is Format.MLFLOW:
         return
     try:
         entries = sorted(folder.iterdir(), key=lambda entry: _natural(entry.name))

@@ -8,12 +8,13 @@ placed by its times. Axes: P points, N records.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from firstfault.telemetry import MAX_ITERATION, WHOLE_ITERATION
+from firstfault.telemetry import MAX_ITERATION, UNNAMED_RANK, WHOLE_ITERATION
+from firstfault.wire import Defaults
 
 from .blocks import Flags, Floats, Ints, NumberColumn, RecordBatch, Rejected
 from .columns import MAX_CELLS
@@ -21,6 +22,8 @@ from .scalar_steps import attempts_of, place_by_time
 
 MAX_POINTS = 1 << 25
 """Values kept of one run: 33 million, 1 GB as columns, far beyond what a tracker can show."""
+_TOLD = 5
+"""Series that are named in a sentence; more of them say nothing new."""
 
 
 @dataclass(slots=True)
@@ -72,82 +75,106 @@ def assemble(points: Points, counter: str = "step") -> Assembled:
         remarks.append("every step is 0: values are counted in the order in which they were logged")
     names = list(points.names)
     step_P, moved = place_by_time(name_P, step_P, time_P)
-    for at in moved[:5]:
-        remarks.append(f"{names[at]!r} counts something else: placed at the steps of the others by its times")
+    remarks += [
+        f"{names[at]!r} counts something else: placed at the steps of the others by its times"
+        for at in moved[:_TOLD]
+    ]
     attempt_P = attempts_of(name_P, step_P, part_P)
     return Assembled(step_P, attempt_P, tuple(remarks), counter)
 
 
 def batches(
-    points: Points, assembled: Assembled, metrics: Mapping[str, str], run: str, rank: int, source: str
+    points: Points,
+    assembled: Assembled,
+    metrics: Mapping[str, str],
+    defaults: Defaults,
+    *,
+    source: str,
+    rejected: tuple[Rejected, ...] = (),
 ) -> Iterator[RecordBatch]:
     """The records, ascending by attempt and iteration, in batches within the cell budget.
 
     ``metrics`` gives the name of the metric for each name; those that it lacks are left out.
     """
-    kept = [metrics.get(name) for name in points.names]
-    wanted_P = np.array([name is not None for name in kept], np.bool_)[np.array(points.name_P, np.int64)]
-    name_P = np.array(points.name_P, np.int64)[wanted_P]
-    value_P, time_P = np.array(points.value_P)[wanted_P], np.array(points.time_P)[wanted_P]
-    iteration_P, attempt_P = assembled.iteration_P[wanted_P], assembled.attempt_P[wanted_P]
-    copy_P = _copies(name_P, iteration_P, attempt_P)
-    order = np.lexsort((name_P, copy_P, iteration_P, attempt_P))
-    keys_P3 = np.stack((attempt_P, iteration_P, copy_P), axis=1)[order]
-    is_new_P = np.ones(len(order), np.bool_)
-    is_new_P[1:] = (keys_P3[1:] != keys_P3[:-1]).any(axis=1)
-    row_P = np.cumsum(is_new_P) - 1
-    row_keys_N3 = keys_P3[is_new_P]
-    starts_N = np.flatnonzero(is_new_P)
-    height = max(1, MAX_CELLS // max(1, len(set(kept))))
-    refused = _refused(points, source)
-    for low in range(0, max(len(row_keys_N3), 1), height):
-        rows = slice(low, min(low + height, len(row_keys_N3)))
-        first = int(starts_N[low]) if low < len(starts_N) else 0
-        last = int(starts_N[rows.stop]) if rows.stop < len(starts_N) else len(order)
-        part = order[first:last]
-        yield _batch(
-            row_keys_N3[rows], row_P[first:last] - low, name_P[part], value_P[part], time_P[part],
-            kept, run, rank, refused if low == 0 else (),
-        )  # fmt: skip
+    rows = _Rows.of(points, assembled, [metrics.get(name) for name in points.names])
+    height = max(1, MAX_CELLS // max(1, len(set(rows.metrics))))
+    refused = (*rejected, *_refused(points, source))
+    for low in range(0, max(len(rows), 1), height):
+        batch = rows.batch(low, min(low + height, len(rows)), defaults)
+        yield replace(batch, rejected=refused) if low == 0 else batch
 
 
-def _batch(
-    keys_N3: Ints,
-    row_P: Ints,
-    name_P: Ints,
-    value_P: Floats,
-    time_P: Floats,
-    kept: Sequence[str | None],
-    run: str,
-    rank: int,
-    rejected: tuple[Rejected, ...],
-) -> RecordBatch:
-    size = len(keys_N3)
-    time_N = np.full(size, -np.inf)
-    np.maximum.at(time_N, row_P, np.where(np.isfinite(time_P), time_P, -np.inf))
-    numbers: dict[str, NumberColumn] = {}
-    by_name = np.argsort(name_P, kind="stable")
-    borders = np.searchsorted(name_P[by_name], np.arange(len(kept) + 1))
-    for at, metric in enumerate(kept):
-        mine = by_name[borders[at] : borders[at + 1]]
-        if metric is None or not len(mine):
-            continue
-        values_N, present_N = np.full(size, np.nan), np.zeros(size, np.bool_)
-        values_N[row_P[mine]] = value_P[mine]
-        values_N[np.isnan(values_N)] = np.nan  # one NaN for all: conflicts are settled by bit patterns
-        present_N[row_P[mine]] = True
-        numbers[metric] = NumberColumn(values_N, present_N)
-    return RecordBatch(
-        runs=(run,),
-        run_N=np.zeros(size, np.int32),
-        attempt_N=keys_N3[:, 0].astype(np.int32),
-        rank_N=np.full(size, rank, np.int32),
-        iteration_N=keys_N3[:, 1].astype(np.int64),
-        microbatch_N=np.full(size, WHOLE_ITERATION, np.int32),
-        time_N=np.where(np.isfinite(time_N), time_N, np.nan),
-        numbers=numbers,
-        rejected=rejected,
-    )
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Points in the order of the records that they become; N records with keys, each from its first point."""
+
+    metrics: list[str | None]
+    keys_N2: Ints
+    first_N: Ints
+    row_P: Ints
+    name_P: Ints
+    value_P: Floats
+    time_P: Floats
+
+    def __len__(self) -> int:
+        return len(self.keys_N2)
+
+    @classmethod
+    def of(cls, points: Points, assembled: Assembled, metrics: list[str | None]) -> _Rows:
+        is_wanted = np.array([metric is not None for metric in metrics], np.bool_)
+        name_P = np.array(points.name_P, np.int64)
+        wanted = np.flatnonzero(is_wanted[name_P])
+        name_P = name_P[wanted]
+        iteration_P, attempt_P = assembled.iteration_P[wanted], assembled.attempt_P[wanted]
+        copy_P = _copies(name_P, iteration_P, attempt_P)
+        order = np.lexsort((name_P, copy_P, iteration_P, attempt_P))
+        keys_P3 = np.stack((attempt_P, iteration_P, copy_P), axis=1)[order]
+        is_new_P = np.ones(len(order), np.bool_)
+        is_new_P[1:] = (keys_P3[1:] != keys_P3[:-1]).any(axis=1)
+        by_order = wanted[order]
+        return cls(
+            metrics=metrics,
+            keys_N2=keys_P3[is_new_P][:, :2],
+            first_N=np.flatnonzero(is_new_P),
+            row_P=np.cumsum(is_new_P) - 1,
+            name_P=name_P[order],
+            value_P=np.array(points.value_P)[by_order],
+            time_P=np.array(points.time_P)[by_order],
+        )
+
+    def batch(self, low: int, high: int, defaults: Defaults) -> RecordBatch:
+        """The records from ``low`` up to ``high``."""
+        size = high - low
+        last = self.first_N[high] if high < len(self) else len(self.row_P)
+        part = slice(self.first_N[low] if size else 0, last)
+        row_P, time_P = self.row_P[part] - low, self.time_P[part]
+        time_N = np.full(size, -np.inf)
+        np.maximum.at(time_N, row_P, np.where(np.isfinite(time_P), time_P, -np.inf))
+        return RecordBatch(
+            runs=(defaults.run or "",),
+            run_N=np.zeros(size, np.int32),
+            attempt_N=self.keys_N2[low:high, 0].astype(np.int32),
+            rank_N=np.full(size, UNNAMED_RANK if defaults.rank is None else defaults.rank, np.int32),
+            iteration_N=self.keys_N2[low:high, 1],
+            microbatch_N=np.full(size, WHOLE_ITERATION, np.int32),
+            time_N=np.where(np.isfinite(time_N), time_N, np.nan),
+            numbers=self._columns(row_P, self.name_P[part], self.value_P[part], size),
+        )
+
+    def _columns(self, row_P: Ints, name_P: Ints, value_P: Floats, size: int) -> dict[str, NumberColumn]:
+        by_name = np.argsort(name_P, kind="stable")
+        borders = np.searchsorted(name_P[by_name], np.arange(len(self.metrics) + 1))
+        numbers: dict[str, NumberColumn] = {}
+        for at, metric in enumerate(self.metrics):
+            mine = by_name[borders[at] : borders[at + 1]]
+            if metric is None or not len(mine):
+                continue
+            values_N, present_N = np.full(size, np.nan), np.zeros(size, np.bool_)
+            values_N[row_P[mine]] = value_P[mine]
+            values_N[np.isnan(values_N)] = np.nan  # one NaN for all: conflicts are settled by bit patterns
+            present_N[row_P[mine]] = True
+            numbers[metric] = NumberColumn(values_N, present_N)
+        return numbers
 
 
 def _refused(points: Points, source: str) -> tuple[Rejected, ...]:

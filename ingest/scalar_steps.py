@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .blocks import Ints, Floats
+from .blocks import Floats, Ints
 
 MAX_FALL_SHARE = 0.1
 """Share of a series' points that go back beyond which it is in no order, and tells no restart."""
@@ -27,7 +27,7 @@ def attempts_of(name_P: Ints, step_P: Ints, part_P: Ints) -> Ints:
     falls = _falls_by_name(name_P, step_P)
     if not falls:
         return attempt_P
-    reference = _reference(name_P, step_P, falls)
+    reference = _reference(name_P, falls)
     if reference is None:
         return attempt_P
     mine = np.flatnonzero(name_P == reference)
@@ -53,7 +53,7 @@ def _falls_by_name(name_P: Ints, step_P: Ints) -> dict[int, Ints]:
     return {name: np.array(places, np.int64) for name, places in found.items()}
 
 
-def _reference(name_P: Ints, step_P: Ints, falls: dict[int, Ints]) -> int | None:
+def _reference(name_P: Ints, falls: dict[int, Ints]) -> int | None:
     """The longest series that is in order but for restarts; None if there is none with a restart."""
     counts = np.bincount(name_P)
     for name in np.argsort(-counts, kind="stable").tolist():

@@ -9,6 +9,7 @@ from enum import StrEnum
 from itertools import islice
 
 from .errors import UnreadableInput
+from .sniff_binary import is_mlflow_metric, is_tensorboard
 
 HEAD_BYTES = 256 * 1024
 """Bytes that are looked at: room for a broken line or two before the first good one."""
@@ -29,6 +30,8 @@ class Format(StrEnum):
     TABLE = "table"
     ARROW = "Arrow"
     PARQUET = "Parquet"
+    TENSORBOARD = "TensorBoard events"
+    MLFLOW = "MLflow metrics"
 
 
 class Packing(StrEnum):
@@ -68,6 +71,10 @@ def sniff(head: bytes, name: str) -> Format:
         return Format.PARQUET
     if head.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
         return Format.ARROW
+    if is_tensorboard(head):
+        return Format.TENSORBOARD
+    if is_mlflow_metric(head):
+        return Format.MLFLOW
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise UnreadableInput(f"{name}: text must be UTF-8, but it begins with the mark of UTF-16")
     if b"{" in head and any(_OBJECT_KEY.match(line.lstrip()) for line in _lines(head)):

@@ -62,7 +62,7 @@ def scalar_of(tensor: Any) -> float | None:
         return _from_bits(tensor.dtype, tensor.half_val[0])
     if tensor.content:
         return _from_content(tensor.dtype, tensor.content)
-    values = getattr(tensor, _LISTS.get(tensor.dtype, ""), ())
+    values: Any = getattr(tensor, _LISTS.get(tensor.dtype, ""), ())
     return float(values[0]) if len(values) == 1 else None
 
 
@@ -72,7 +72,8 @@ def _from_content(dtype: int, content: bytes) -> float | None:
     form = _CONTENT.get(dtype)
     if form is None or len(content) != struct.calcsize(form):
         return None
-    return float(struct.unpack(form, content)[0])
+    value: float = struct.unpack(form, content)[0]
+    return float(value)
 
 
 def _from_bits(dtype: int, bits: int) -> float | None:

@@ -7,29 +7,26 @@ bring a web server, gRPC and an imaging library along, and repeats a damaged rec
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from firstfault.telemetry import UNNAMED_RANK
+from google.protobuf.message import DecodeError
+
 from firstfault.wire import Defaults
 
 from .blocks import RecordBatch
 from .errors import UnreadableInput
+from .folders import event_files
 from .log_reader import FileConfig, Understood
 from .proto_messages import message_classes
 from .scalar_names import metrics_of
 from .scalar_points import Points, assemble, batches
 from .tensor_scalar import TENSOR, scalar_of
 
-FILE_MARK = b"brain.Event:"
-"""Is in the first record of every event file."""
-NAME = re.compile(r"(^|[._-])tfevents([._-]|$)")
-"""In the names of event files."""
 MAX_RECORD_BYTES = 1 << 28
 """A record beyond it is damage: 256 MiB. Graphs and images, which are passed over, are below."""
 
@@ -72,7 +69,8 @@ def read(path: Path, defaults: Defaults, config: FileConfig) -> Iterator[tuple[R
         UnreadableInput: it cannot be opened, or holds no scalar.
     """
     files = event_files(path) if path.is_dir() else [path]
-    points, remarks = Points(), []
+    points = Points()
+    remarks: list[str] = []
     for part, file in enumerate(files):
         remarks += _read_file(file, points, part)
     if not len(points):
@@ -87,19 +85,8 @@ def read(path: Path, defaults: Defaults, config: FileConfig) -> Iterator[tuple[R
         columns=tuple(metrics.items()),
         remarks=(*assembled.remarks, *remarks),
     )
-    for batch in batches(points, assembled, metrics, defaults.run, defaults.rank, str(path)):
+    for batch in batches(points, assembled, metrics, defaults, source=str(path)):
         yield batch, understood
-
-
-def event_files(folder: Path) -> list[Path]:
-    """The event files in a folder, in the order in which they were begun, as their names say."""
-    found = [each for each in folder.iterdir() if NAME.search(each.name) and each.is_file()]
-    return sorted(found, key=lambda each: ([int(number) for number in re.findall(r"\d{9,11}", each.name)], each.name))
-
-
-def is_event_file(head: bytes) -> bool:
-    """Whether a file that begins with ``head`` is an event file."""
-    return FILE_MARK in head[: _HEADER_BYTES + 32]
 
 
 def _read_file(path: Path, points: Points, part: int) -> list[str]:
@@ -118,7 +105,7 @@ def _read_file(path: Path, points: Points, part: int) -> list[str]:
 def _take(event_class: Any, data: bytes, points: Points, part: int, damage: _Damage) -> None:
     try:
         event = event_class.FromString(data)
-    except _decode_error():
+    except DecodeError:
         damage.bad += 1
         return
     for value in event.summary.value:
@@ -151,16 +138,10 @@ def _records(stream: BinaryIO, damage: _Damage) -> Iterator[bytes]:
 
 
 def _masked(crc: int) -> int:
-    """A checksum as it is stored: turned, so that a checksum of data that holds checksums is no fixed point."""
+    """A checksum as it is stored: turned and shifted, so that checksums of checksums tell something."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 @cache
 def _event_class() -> Any:
     return message_classes("firstfault.tensorboard", _MESSAGES)["Event"]
-
-
-def _decode_error() -> type[Exception]:
-    from google.protobuf.message import DecodeError
-
-    return DecodeError

@@ -10,6 +10,7 @@ from ingest.errors import UnreadableInput
 from ingest.jobs import STANDARD_INPUT, find_jobs
 
 from .file_builders import job_names
+from .tracker_builders import write_events, write_mlflow_run
 
 
 def folder(tmp_path: Path, *names: str) -> Path:
@@ -142,3 +143,21 @@ def test_a_run_name_keeps_the_rules_of_the_wire(tmp_path: Path) -> None:
     root = folder(tmp_path, "bad\x01name.csv", "é" * 120 + ".csv")
 
     assert all(is_run_name(job.run) for job in find_jobs([root]))
+
+
+def test_a_folder_of_event_files_is_one_run_and_its_subfolders_are_others(tmp_path: Path) -> None:
+    for run in ("a", "a/eval", "b"):
+        write_events(tmp_path / run, [("loss", 1, 1.0)])
+    write_events(tmp_path / "a", [("loss", 2, 1.0)], at=1_764_480_000)
+
+    jobs = find_jobs([tmp_path])
+
+    assert [Path(job.files[0].path).relative_to(tmp_path).as_posix() for job in jobs] == ["a", "a/eval", "b"]
+    assert [job.run for job in jobs] == ["a", "eval", "b"]
+
+
+def test_a_folder_of_an_mlflow_run_is_one_run(tmp_path: Path) -> None:
+    for run in ("0/abc", "0/def"):
+        write_mlflow_run(tmp_path / run, {"loss": [(1, "1.0")], "train/lr": [(1, "1.0")]})
+
+    assert [len(job.files) for job in find_jobs([tmp_path])] == [1, 1]
