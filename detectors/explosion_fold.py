@@ -144,8 +144,15 @@ def growing_points(ints: Counts, floats: Numbers, ring: Numbers, knobs: Sequence
     return last - at if rise > max(0.5 * knobs[RISE] * unit, noise) else 0
 
 
-def begin_curve(value: float, ints: Counts, floats: Numbers) -> None:
-    """One of the first four points: where the curve began, and how far it moved at once."""
+def begin_curve(value: float, ints: Counts, floats: Numbers, knobs: Sequence[float]) -> None:
+    """One of the first four points: where the curve began, and how far it moved at once.
+
+    A fourth one that is high beside the three before is no part of how the curve moves.
+    """
+    if ints[POINTS] == 3:
+        unit = unit_of(floats[START_LEVEL], 0.5 * floats[START_RANGE], floats[FLOOR], knobs[RELATIVE])
+        if value - floats[START_LEVEL] > knobs[START_RISE] * unit:
+            return
     if ints[POINTS] == 0:
         floats[START_LEVEL] = value
         floats[START_TOP] = value
@@ -352,8 +359,8 @@ def fold_explosion(
             if broken[at] == 0:
                 ints[BROKEN_RUN] = 0
             if ints[POINTS] < 4:
+                begin_curve(value, ints, floats, knobs)
                 # 2 % of where the curve started: below it nothing that training could lose is left.
-                begin_curve(value, ints, floats)
                 floats[FLOOR] = max(floats[FLOOR], 0.02 * abs(value)) if knobs[RELATIVE] > 0 else 0.0
             insert_sorted(mini, ints[IN_MINI], value)
             ints[IN_MINI] += 1

@@ -7,7 +7,7 @@ benign, unless it never ends. Axes: I iterations of a block.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -17,9 +17,10 @@ from firstfault.telemetry import Event, EventKind
 from ingest.bounds import check_bounds
 
 from .base import State
-from .evidence import Annotation
+from .evidence import Finding
 from .nonfinite_onset import Onset
 from .nonfinite_sites import Level, Scene
+from .scale_fall import ScaleFall
 from .skip_series import SkipSeries
 
 
@@ -112,13 +113,16 @@ class GradientRuns:
     scale_events: list[int] = field(default_factory=list)
     stuck_onset: Onset | None = None
     """The first of the skips of the last series at which the scale did not fall."""
+    fall: ScaleFall = field(default_factory=ScaleFall)
 
-    def note(self, event: Event) -> None:
-        """Take an event: what it says of a scaler, or that the scale changed."""
-        if event.kind is EventKind.RUN_START:
-            self.has_scaler = self.has_scaler or _names_scaler(event.fields)
-        elif event.kind is EventKind.LOSS_SCALE:
-            self.scale_events = [*self.scale_events, event.iteration][-self.config.max_events :]
+    def note(self, events: Sequence[Event]) -> None:
+        """Take the events of a block: what they say of a scaler, or that the scale changed."""
+        for event in events:
+            if event.kind is EventKind.RUN_START:
+                self.has_scaler = self.has_scaler or _names_scaler(event.fields)
+            elif event.kind is EventKind.LOSS_SCALE:
+                self.scale_events = [*self.scale_events, event.iteration][-self.config.max_events :]
+        self.fall.note(events)
 
     def step(self, scene: Scene, i: int, ordinal: int, take: Callable[[], Onset]) -> Alarm | None:
         """An iteration with a skip or a non-finite gradient and nothing worse."""
@@ -169,12 +173,13 @@ class GradientRuns:
         self.loss_was_clean |= bool((scene.loss_seen_I[i:j] & (scene.level_I[i:j] < Level.LOSS)).any())
         self._note_scale(scene, i, j)
 
-    def news(self, attempt: int) -> list[Annotation]:
-        """One annotation per series of explained skips, where it is new or longer than last told."""
+    def news(self, detector: str, attempt: int) -> list[Finding]:
+        """One annotation per series of explained skips, where new or longer than last told; a lost scale."""
         changed = [series for series in self.series if series.skips > series.told]
         for series in changed:
             series.told = series.skips
-        return [series.annotation(attempt) for series in changed]
+        lost = self.fall.news(detector, attempt)
+        return [*(series.annotation(attempt) for series in changed), *lost]
 
     def snapshot(self) -> State:
         """The whole state as plain data."""
@@ -187,6 +192,8 @@ class GradientRuns:
         for name, held in state.items():
             if name == "run":
                 self.run = None if held is None else _restored_run(held)
+            elif name == "fall":
+                self.fall = ScaleFall.restored(held)
             elif name == "stuck_onset":
                 self.stuck_onset = None if held is None else Onset.restored(held)
             elif name == "series":
@@ -211,6 +218,8 @@ class GradientRuns:
         if run.is_explained or dropped:
             run.candidate = None
             run.stuck = 0 if dropped or math.isnan(run.scale) else run.stuck + 1
+            if scale < run.scale:
+                self.fall.move(run.iteration, run.scale, scale)
             self._add_skip(run, scale, dropped, ordinal)
         else:
             run.unexplained += 1

@@ -61,11 +61,12 @@ class Nonfinite:
 
     def update(self, block: IterationBlock) -> list[Finding]:
         """Take the next settled positions."""
-        for event in block.events:
-            self._runs.note(event)
-        if not len(block):
-            return []
         self._attempt = block.attempt
+        if len(block):
+            self._runs.fall.begin_at(int(block.iteration_T[0]))
+        self._runs.note(block.events)
+        if not len(block):
+            return self._told()
         self._roles.update(block)
         scene = scene_of(block)
         self._metrics |= {site.metric: True for site in scene.sites if site.numbers.present_TR.any()}
@@ -255,7 +256,7 @@ class Nonfinite:
             self._episodes[index].evidence(self.name, index, self._attempt) for index in sorted(self._changed)
         ]
         findings += self._findings
-        findings += self._runs.news(self._attempt)
+        findings += self._runs.news(self.name, self._attempt)
         findings += self._benign.news(self._attempt)
         self._changed, self._findings = set(), []
         return findings

@@ -10,6 +10,7 @@ METRIC_WORDS: Mapping[str, str] = {
     "global_loss": "global loss",
     "act_grad_norm": "gradient norm of the activations",
     "grad_absmax": "largest gradient",
+    "loss_scale": "loss scale",
     "joint": "relation of the metrics",
     "step_time_s": "step time",
     "eval_accuracy": "evaluation accuracy",

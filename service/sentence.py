@@ -120,6 +120,8 @@ def incident_sentence(incident: Incident, verdict: Verdict) -> str:
         curve = clean(METRIC_WORDS.get(metric, metric) or "curve")
         words = _CANARY_WHAT if metric == "canary_loss" else _CURVE_WHAT
         what = words[pattern] + (" and stays there" if _stayed(incident) else "")
+        if metric == "loss_scale":
+            what = "falls step after step, and no update is made"
         return f"The {curve}{_of_whom(incident, verdict)} {what} {since(first, is_curve=True)}."
     who, is_plural = subject(incident, verdict)
     if pattern in _NONFINITE:
