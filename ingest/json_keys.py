@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 
-from firstfault.telemetry import MAX_ITERATION
 from firstfault.wire import ITERATION_KEYS
-from firstfault.wire_values import integer
 
 from .blocks import NumberColumn, RecordBatch
-from .table_header import EPOCH_NAMES, ITERATION_NAMES, METRIC_NAMES, ROW_NUMBER
+from .roles import ROW_NUMBER, Roles, assign_roles
 
 _SAMPLE_LINES = 200
 _OBJECT_START = re.compile(rb'^([ \t]*)\{(?=\s*")', re.MULTILINE)
@@ -37,24 +35,19 @@ class JsonKeys:
     remarks: tuple[str, ...] = ()
 
 
-def read_keys(head: bytes) -> JsonKeys:
-    """The meaning of the keys of the objects in ``head``: each must be in at least half of them."""
+def read_keys(head: bytes, wanted: Mapping[str, str] | None = None) -> JsonKeys:
+    """The meaning of the keys of the objects in ``head``; a counter must be in at least half of them."""
     objects = _sample(head)
     half = max(len(objects), 1) / 2
     times = Counter(key for each in objects for key, value in each.items() if value is not None)
     common = {key for key in times if times[key] >= half}
     is_wire = {"run", "rank"} <= common
-    if not objects or is_wire or not common.isdisjoint(ITERATION_KEYS):
-        return JsonKeys(is_wire=is_wire, renamed=_renamed(common))
-    remarks: list[str] = []
-    counter = _counts(objects, ITERATION_NAMES, half)
-    if counter is None:
-        counter = _counts(objects, EPOCH_NAMES, half)
-        if counter is not None:
-            remarks.append(f"no key counts iterations: the epoch ({counter!r}) is used")
-    if counter is None:
-        remarks.append("no key counts iterations: the row number, from 0, is used")
-    return JsonKeys(counter or ROW_NUMBER, _renamed(common), False, tuple(remarks))
+    if not objects or is_wire:
+        return JsonKeys(is_wire=is_wire)
+    names = list(times)
+    roles = assign_roles(names, [[each.get(name) for each in objects] for name in names], wanted)
+    counter = next((name for name in ITERATION_KEYS if name in common), roles.counter)
+    return JsonKeys(counter, _renamed(roles), False, roles.remarks)
 
 
 class JsonLinesAdapter:
@@ -80,7 +73,7 @@ class JsonLinesAdapter:
     def rename(self, batch: RecordBatch) -> RecordBatch:
         """The batch with metrics under their canonical names."""
         renamed = {old: new for old, new in (self._keys.renamed or {}).items() if old in batch.numbers}
-        if not renamed or any(new in batch.numbers for new in renamed.values()):
+        if not renamed:
             return batch
         numbers: dict[str, NumberColumn] = {
             renamed.get(name, name): column for name, column in batch.numbers.items()
@@ -102,20 +95,5 @@ def _sample(head: bytes) -> list[dict[str, object]]:
     return objects
 
 
-def _counts(objects: Sequence[Mapping[str, object]], names: Sequence[str], half: float) -> str | None:
-    """The first of ``names``, in any case, under which at least half of the objects have a whole number."""
-    spelled = {key: key.lower().replace(" ", "_").replace("-", "_") for each in objects for key in each}
-    for name in names:
-        for key in (name, *(key for key, spelling in spelled.items() if spelling == name)):
-            if sum(integer(each.get(key), 0, MAX_ITERATION) is not None for each in objects) >= half:
-                return key
-    return None
-
-
-def _renamed(common: set[str]) -> dict[str, str]:
-    renamed: dict[str, str] = {}
-    for metric, spellings in METRIC_NAMES.items():
-        found = next((name for name in spellings if name in common), None)
-        if found is not None and found not in (metric, "learning_rate"):
-            renamed[found] = metric
-    return renamed
+def _renamed(roles: Roles) -> dict[str, str]:
+    return {roles.names[at]: metric for at, metric in roles.metrics.items() if metric != roles.names[at]}

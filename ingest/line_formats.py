@@ -12,19 +12,19 @@ from .decode import Decoder
 from .errors import UnreadableInput
 from .json_keys import JsonKeys, JsonLinesAdapter, read_keys
 from .log_reader import FileConfig, LineDecoder, Understood
+from .roles import ROW_NUMBER
 from .sniff import Format, find_dialect
-from .table_header import ROW_NUMBER
 from .tables import TableConfig, TableReader
 
 
 class TableDecoder:
     """A text table as a `LineDecoder`."""
 
-    def __init__(self, head: bytes, defaults: Defaults, source: str) -> None:
+    def __init__(self, head: bytes, defaults: Defaults, source: str, config: FileConfig) -> None:
         dialect = find_dialect(head, source)
-        self._table = TableReader(dialect, head, defaults, source)
+        self._table = TableReader(dialect, head, defaults, source, wanted=config.columns)
         large = TableConfig(small_piece_bytes=0)  # only large files are sampled
-        self._sampler = partial(TableReader, dialect, head, defaults, source, large)
+        self._sampler = partial(TableReader, dialect, head, defaults, source, large, wanted=config.columns)
         self.says_attempt = False
 
     @property
@@ -48,7 +48,7 @@ class TableDecoder:
         return Understood(
             format=Format.TABLE.value,
             counter=header.counter,
-            columns=tuple((header.names[at], metric) for at, metric in header.metrics.items()),
+            columns=header.columns,
             padding=self._table.padding,
             remarks=header.remarks,
         )
@@ -106,7 +106,7 @@ def line_decoder(
         UnreadableInput: ``form`` has no lines, or the head is not of that form.
     """
     if form is Format.TABLE:
-        return TableDecoder(head, defaults, source)
+        return TableDecoder(head, defaults, source, config)
     if form is Format.JSON_LINES:
-        return JsonLinesDecoder(read_keys(head), defaults, source, config)
+        return JsonLinesDecoder(read_keys(head, config.columns), defaults, source, config)
     raise UnreadableInput(f"{source}: must be text, but it is {form.value}")

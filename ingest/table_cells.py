@@ -54,9 +54,10 @@ def numbers_of(column: TextColumn) -> Cells:
     return Cells(values_N, column.is_filled(), text_N)
 
 
-def number_column(cells: Cells) -> NumberColumn:
-    """The cells that are numbers; text counts as not reported (its caller rejects it)."""
-    return NumberColumn(cells.values_N, cells.present_N & ~cells.text_N)
+def number_column(cells: Cells, scale: float = 1.0) -> NumberColumn:
+    """The cells that are numbers, times ``scale``; text is not reported (its caller rejects it)."""
+    values_N = cells.values_N if scale == 1.0 else cells.values_N * scale
+    return NumberColumn(values_N, cells.present_N & ~cells.text_N)
 
 
 def checksum_column(column: TextColumn) -> tuple[ChecksumColumn, list[BadCell]]:

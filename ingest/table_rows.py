@@ -25,8 +25,8 @@ from firstfault.wire_values import RULE_CHECKSUM, RULE_RUN, RULE_TIME, describe,
 
 from .blocks import ChecksumColumn, Flags, Floats, NumberColumn, RecordBatch, Rejected
 from .columns import select_rows
+from .roles import Roles
 from .table_cells import Cells, LabelColumn, checksum_column, number_column, numbers_of, whole_numbers
-from .table_header import Header
 from .table_text import TextColumn
 
 RULE_NUMBER = "must be a number: its column holds numbers"
@@ -43,7 +43,7 @@ class TableRows:
     Whether a column holds text is decided by its first filled cell, hence not by how pieces are cut.
     """
 
-    def __init__(self, header: Header, defaults: Defaults, source: str) -> None:
+    def __init__(self, header: Roles, defaults: Defaults, source: str) -> None:
         self.header = header
         self._defaults = defaults
         self._source = source
@@ -52,7 +52,7 @@ class TableRows:
         self._is_text: dict[int, bool] = {}
         self.padding = 0
 
-    def change_header(self, header: Header) -> None:
+    def change_header(self, header: Roles) -> None:
         """Other columns from here on; rows go on being counted."""
         self.header = header
         self._labels.clear()
@@ -150,7 +150,7 @@ class TableRows:
                 labels += [(row, name, text) for row, text in label.take(column)]
                 continue
             rows.reject_value(cells.text_N, name, RULE_NUMBER, column)
-            numbers[at] = number_column(cells)
+            numbers[at] = number_column(cells, self.header.scales.get(at, 1.0))
         return numbers, checksums, labels
 
     def _holds_text(self, at: int, cells: Cells) -> bool:

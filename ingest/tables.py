@@ -5,6 +5,7 @@ Axes: L records of the text of one piece.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,8 +16,9 @@ from firstfault.wire_values import describe
 from .blocks import Flags, RecordBatch, Rejected
 from .errors import UnreadableInput
 from .joining import concatenate
+from .roles import Roles
 from .sniff import Dialect
-from .table_header import Header, is_header_row, read_header
+from .table_header import holds_numbers, is_header_row, read_header
 from .table_lines import Lines, cut_lines, rows_of
 from .table_rows import TableRows
 from .table_text import SMALL_PIECE_BYTES, TextColumn, plain_columns, polars_columns
@@ -50,8 +52,11 @@ class TableReader:
         defaults: Defaults,
         source: str,
         config: TableConfig | None = None,
+        *,
+        wanted: Mapping[str, str] | None = None,
     ) -> None:
         self._config = config or TableConfig()
+        self._wanted = wanted
         self._dialect = dialect
         self._defaults = defaults
         self._source = source
@@ -62,15 +67,16 @@ class TableReader:
                 f"{source}: a table must have at most {self._config.max_columns} columns,"
                 f" got {len(dialect.names)}"
             )
-        header = self._read_header(dialect.names, head)
-        if not header.holds_numbers:
+        sample = self._sample(dialect.names, head)
+        header = read_header(dialect.names, sample, wanted)
+        if not holds_numbers(header, sample):
             raise UnreadableInput(
                 f"{source}: a table must have a column of numbers besides its counter, got none"
             )
         self._rows = TableRows(header, defaults, source)
 
     @property
-    def header(self) -> Header:
+    def header(self) -> Roles:
         """What the columns mean, at this place of the file."""
         return self._rows.header
 
@@ -94,17 +100,17 @@ class TableReader:
         self._next_line += lines.physical_lines
         return batches[0] if len(batches) == 1 else concatenate(batches)
 
-    def _read_header(self, names: tuple[str, ...], head: bytes) -> Header:
+    def _sample(self, names: tuple[str, ...], head: bytes) -> list[list[str]]:
         lines = cut_lines(head.replace(b"\r\n", b"\n"), self._dialect.delimiter)
         fits = np.flatnonzero(lines.cells_L >= len(names))[: self._config.sample_rows + 1]
         rows = rows_of([lines.raw(int(at)) for at in fits], self._dialect.delimiter)
-        sample = [row for row in rows if tuple(cell.strip() for cell in row) != names]
-        return read_header(names, sample)
+        return [row for row in rows if tuple(cell.strip() for cell in row) != names]
 
     def _change_header(self, cells: list[str], lines: Lines, at: int) -> None:
         sample = _part(lines, at + 1, min(at + 1 + self._config.sample_rows, len(lines.start_L)))
         head = b"".join(sample.raw(row) + b"\n" for row in range(len(sample.start_L)))
-        self._rows.change_header(self._read_header(tuple(cells), head))
+        names = tuple(cells)
+        self._rows.change_header(read_header(names, self._sample(names, head), self._wanted))
 
     def _headers_within(self, lines: Lines) -> list[tuple[int, list[str]]]:
         """Where header lines stand in a piece: the first line of the table, and repetitions of it."""

@@ -206,7 +206,7 @@ def test_the_loss_of_a_log_without_loss_is_its_training_loss() -> None:
 
 def test_learning_rate_and_case_are_made_canonical() -> None:
     assert sorted(read_table("step,Loss,learning_rate,GradNorm\n1,2,3,4\n").numbers) == [
-        "GradNorm",
+        "grad_norm",
         "loss",
         "lr",
     ]

@@ -1,0 +1,115 @@
+"""What the first values of a column or key say about it: whether it counts, rises, or names a split."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Sequence
+from itertools import pairwise
+
+from firstfault.telemetry import KEY_ALIASES, MAX_ITERATION, RESERVED_KEYS
+from firstfault.wire_values import is_metric_name
+
+from .errors import UnreadableInput
+from .role_words import spelling, words_of
+
+_MAX_LISTED = 20
+"""Names listed in a message."""
+
+_COPY_ROOM = "_column.9999"
+_NOT_METRICS = RESERVED_KEYS | KEY_ALIASES.keys()
+"""A second counter, or a "time" that is a duration, stays a metric under a name that is no key of ours."""
+
+Column = Sequence[object]
+"""The values of one name over the sampled rows, None or empty text where there is none."""
+_EVALUATIONS = {(word,) for word in ("val", "valid", "validation", "eval", "evaluation", "dev", "test")}
+_SPLITS = _EVALUATIONS | {("train",), ("training",)}
+
+
+def number_of(value: object) -> float | None:
+    """A value of a cell or key as a number; text that reads as one counts, true and false do not."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, int | float):
+        return float(value)
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return None
+    return None
+
+
+def is_split(text: str) -> bool:
+    """Whether a text names a part of a loop: ``train``, ``val``, ``Test``."""
+    return words_of(text) in _SPLITS
+
+
+def is_evaluation(text: str) -> bool:
+    """Whether a text names validation or test."""
+    return words_of(text) in _EVALUATIONS
+
+
+def place_of(names: Sequence[str], name: str, role: str) -> int:
+    """Where ``name``, which a person gave for ``role``, stands among ``names``, in any case.
+
+    Raises:
+        UnreadableInput: it does not.
+    """
+    if name in names:
+        return names.index(name)
+    spelled = [spelling(each) for each in names]
+    if spelling(name) in spelled:
+        return spelled.index(spelling(name))
+    listed = ", ".join(repr(each) for each in names[:_MAX_LISTED])
+    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+    raise UnreadableInput(f"--column {role}={name}: no such column; there is {listed}{more}")
+
+
+def is_metric(name: str) -> bool:
+    """Whether a name may be one of a metric: it is no key of ours, and not too long."""
+    return bool(name.strip()) and is_metric_name(name + _COPY_ROOM) and spelling(name) not in _NOT_METRICS
+
+
+def own_name(name: str, used: Container[str]) -> str | None:
+    """A name made one of a metric that is not ``used`` yet; None if it cannot be."""
+    bare = name.strip()
+    metric = f"{spelling(bare)}_column" if spelling(bare) in _NOT_METRICS else bare
+    if not is_metric(metric):
+        return None
+    unique, copy = metric, 2
+    while unique in used:
+        unique, copy = f"{metric}.{copy}", copy + 1
+    return unique
+
+
+def is_common(column: Column) -> bool:
+    """Whether at least half of the rows have a value."""
+    return sum(is_filled(value) for value in column) * 2 >= len(column)
+
+
+def is_filled(value: object) -> bool:
+    """Whether a cell or key has a value at all."""
+    return value is not None and not (isinstance(value, str) and not value.strip())
+
+
+def counts(column: Column) -> bool:
+    """Whether at least half of the filled cells are whole numbers >= 0."""
+    filled = [value for value in column if is_filled(value)]
+    return sum(_is_whole(value) for value in filled) * 2 >= max(len(filled), 1)
+
+
+def _is_whole(value: object) -> bool:
+    number = number_of(value)
+    return number is not None and 0 <= number <= MAX_ITERATION and number.is_integer()
+
+
+def distinct(column: Column) -> set[float]:
+    return {number for value in column if (number := number_of(value)) is not None and not math.isnan(number)}
+
+
+def rises(column: Column) -> bool:
+    """Whether a column rises more often than it falls by far, and does rise."""
+    numbers = [number for value in column if (number := number_of(value)) is not None]
+    steps = [after - before for before, after in pairwise(numbers)]
+    rises, falls = sum(step > 0 for step in steps), sum(step < 0 for step in steps)
+    return not steps or (rises > 0 and falls * 4 <= rises)
