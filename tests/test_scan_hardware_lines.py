@@ -43,7 +43,7 @@ _LINES: dict[str, dict[str, object]] = {
         "kind": "ecc_uncorrectable",
         "device": "0000:83:00.0",
     },
-    "[rank3]:[E1130 14:43:34.12 ProcessGroupNCCL.cpp:616] [Rank 3] Watchdog caught collective operation timeout: "
+    "[rank3]:[E1130 14:43:34.12 ProcessGroupNCCL.cpp:616] Watchdog caught collective operation timeout: "
     "WorkNCCL(SeqNum=17, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600081 milliseconds": {
         "kind": "collective",
         "code": "17",
