@@ -83,9 +83,16 @@ KNOBS = 11
 
 RING = 256
 """Points kept for the onset: 200 before an alarm that comes within 50."""
+ORIGIN = 1.0
+"""Floor for a loss that begins at zero or below it. Such a one has no level: it is an advantage, of which 1
+is a standard deviation, or a penalty that is zero before the first update, and grows out of nothing."""
 SIGNED_RANGES = 2.0
 """A loss around zero must leave its best by so many times what it moved in the last 450 points: noise that
 is correlated over a hundred points leaves its range by a part of it, never by as much again."""
+START_STEPS = 2.5
+"""Mean steps from point to point that it must be above a level known from a few points: 2.8 sigma of Gaussian
+noise. The least of four points lies 1.3 sigma below the middle, and where noise is of the size of the level
+itself nothing else would tell them apart."""
 USUAL_MARGIN = math.log(2.0)
 """By how much more than its highest quiet mini-block a norm is still where it has been: single points of
 a lognormal norm (sigma 0.18 to 0.3) stay below twice its median."""
@@ -144,7 +151,7 @@ def growing_points(ints: Counts, floats: Numbers, ring: Numbers, knobs: Sequence
     return last - at if rise > max(0.5 * knobs[RISE] * unit, noise) else 0
 
 
-def begin_curve(value: float, ints: Counts, floats: Numbers, knobs: Sequence[float]) -> None:
+def begin_curve(value: float, ints: Counts, floats: Numbers, ring: Numbers, knobs: Sequence[float]) -> None:
     """One of the first four points: where the curve began, and how far it moved at once.
 
     A fourth one that is high beside the three before is no part of how the curve moves.
@@ -159,6 +166,10 @@ def begin_curve(value: float, ints: Counts, floats: Numbers, knobs: Sequence[flo
     floats[START_LEVEL] = min(floats[START_LEVEL], value)
     floats[START_TOP] = max(floats[START_TOP], value)
     floats[START_RANGE] = floats[START_TOP] - floats[START_LEVEL]
+    if ints[POINTS] == 3 and knobs[RELATIVE] == 0.0:
+        # Norms scatter by factors: the least of four says nothing of where they began, the middle two do.
+        inner = ring[0] + ring[1] + ring[2] + value - floats[START_TOP] - floats[START_LEVEL]
+        floats[START_LEVEL] = 0.5 * inner
 
 
 def watch_quiet(
@@ -253,8 +264,23 @@ def is_usual(value: float, floats: Numbers, knobs: Sequence[float]) -> bool:
     return knobs[RELATIVE] == 0.0 and value <= floats[USUAL_TOP] + USUAL_MARGIN
 
 
+def step_of(ints: Counts, ring: Numbers) -> float:
+    """Mean step from one of the last points to the next: of noise, and hardly of growth."""
+    count = min(ints[POINTS], WINDOW)
+    total = 0.0
+    for at in range(ints[POINTS] + 1 - count, ints[POINTS]):
+        total += abs(ring[at % RING] - ring[(at - 1) % RING])
+    return total / max(count - 1, 1)
+
+
 def watch_suspicious(
-    value: float, is_mini: bool, ints: Counts, floats: Numbers, minis: Numbers, knobs: Sequence[float]
+    value: float,
+    is_mini: bool,
+    ints: Counts,
+    floats: Numbers,
+    minis: Numbers,
+    ring: Numbers,
+    knobs: Sequence[float],
 ) -> int:
     """One point while growth is suspected: confirmed, recovered, or neither yet."""
     ints[SINCE] += 1
@@ -274,6 +300,9 @@ def watch_suspicious(
         return END
     hold = max(knobs[HOLD] * floats[UNIT], floats[GATE]) if knobs[HOLD] > 0 else floats[GATE]
     before = minis[(ints[MINIS] - 2) % MINI_RING]
+    if ints[IN_WINDOW] < WARM:
+        # It began before the noise was known: now it is, from points of the level that would be the fault's.
+        hold = max(hold, START_STEPS * step_of(ints, ring))
     is_high = floats[MINI_NOW] - floats[BASE] >= hold and before - floats[BASE] >= 0.8 * hold
     if is_high and not is_usual(floats[MINI_NOW], floats, knobs):
         if is_explained(ints):
@@ -355,13 +384,17 @@ def fold_explosion(
         value = values[at]
         # Losses that begin at 0 were not computed yet: what comes then did not grow out of nothing.
         is_unset = value == 0.0 and ints[POINTS] == 0 and knobs[RELATIVE] > 0
+        if is_unset:
+            floats[FLOOR] = ORIGIN
         if math.isfinite(value) and not is_unset:
             if broken[at] == 0:
                 ints[BROKEN_RUN] = 0
             if ints[POINTS] < 4:
-                begin_curve(value, ints, floats, knobs)
+                begin_curve(value, ints, floats, ring, knobs)
                 # 2 % of where the curve started: below it nothing that training could lose is left.
                 floats[FLOOR] = max(floats[FLOOR], 0.02 * abs(value)) if knobs[RELATIVE] > 0 else 0.0
+                if value <= 0.0 and knobs[RELATIVE] > 0:
+                    floats[FLOOR] = max(floats[FLOOR], ORIGIN)
             insert_sorted(mini, ints[IN_MINI], value)
             ints[IN_MINI] += 1
             is_mini = ints[IN_MINI] == MINI
@@ -376,7 +409,7 @@ def fold_explosion(
                 if is_mini and ints[PHASE] == QUIET and code == END:
                     code = watch_slow(ints, floats, minis, knobs)
             elif ints[PHASE] == SUSPICIOUS:
-                code = watch_suspicious(value, is_mini, ints, floats, minis, knobs)
+                code = watch_suspicious(value, is_mini, ints, floats, minis, ring, knobs)
             else:
                 watch_exploded(value, ints, floats)
             ints[POINTS] += 1
@@ -406,6 +439,7 @@ FOLD = Fold(
     watch_slow,
     is_explained,
     is_usual,
+    step_of,
     watch_suspicious,
     watch_exploded,
     watch_broken,

@@ -29,6 +29,7 @@ from .incident import (
     Severity,
 )
 from .locate import first_of, locate, named, place_of
+from .objective import doubt_objectives
 from .precedence import Family, family, position
 from .reference import meet
 from .remedy import cost_of, last_good
@@ -89,7 +90,8 @@ def _incidents(
     """The incidents of one attempt by first position; ``before`` are those of earlier attempts."""
     facts = findings.facts
     hosts = {rank: place_of(rank, facts)[0] for rank in facts.ranks}
-    drafts = draft_incidents(doubt_crowds(findings.evidence, hosts))
+    doubted = doubt_objectives(findings.evidence, facts.metrics)
+    drafts = draft_incidents(doubt_crowds(doubted, hosts))
     # The ordinal counts incidents as they were detected: one found later leaves the ids of others alone.
     by_alarm = sorted(range(len(drafts)), key=lambda at: (drafts[at].alarm_iteration, at))
     ordinal = {at: place for place, at in enumerate(by_alarm)}
