@@ -2,8 +2,8 @@
 
 The loss of a policy is an advantage, that of a critic grows with the returns it has to tell, and a penalty on
 the distance from a reference grows as the policy learns: all of them rise in healthy runs, without bound and
-for good. So does the loss of one side of a game as the other gets better. Only what is not finite, or gradients
-that explode, tell a fault there.
+for good. So does the loss of one side of a game as the other gets better. Only what is not finite, or
+gradients that explode, tell a fault there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _REWARDED = re.compile(
     re.IGNORECASE,
 )
 _GAME = re.compile(
-    r"(?:^|[^a-z])(?:(?:d|g|dis|gen|disc|discriminator|generator|adv|adversarial)[_ -]?loss|loss[_-][dg])(?:$|[^a-z])",
+    r"(?:^|[^a-z])(?:(?:d|g|dis|gen|disc|discriminator|generator|adv|adversarial)[_ -]?loss|loss[_-][dg])"
+    r"(?:$|[^a-z])",
     re.IGNORECASE,
 )
 _WHY_REWARDED = "the log reports rewards: the loss of a policy rises in runs that learn"
