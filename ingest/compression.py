@@ -1,28 +1,18 @@
 """Compressed files and bodies, unpacked in bounded pieces: a bomb costs its limit, not the machine.
 
-gzip (any number of members), zstd (any number of frames) and plain bytes, told apart by how they begin.
+gzip, xz and bzip2 (any number of members), zstd (any number of frames) and plain bytes, told apart by
+how they begin.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from .errors import UnreadableInput
-
-GZIP_MAGIC = b"\x1f\x8b"
-ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-_GZIP_WINDOW = 31  # zlib: 15 bits of window, 16 = expect a gzip header
-_READ_BYTES = 1 << 16
-# zstd cannot be told to stop: a kibibyte of it holds at most 256 blocks of 128 KiB, 32 MiB in all.
-_ZSTD_BYTES = 1 << 10
-_MAX_WINDOW_BYTES = 128 << 20  # what the zstd command writes at its highest level without extra options
-_MAX_BODY_WINDOW_BYTES = (
-    8 << 20
-)  # RFC 9659: what a receiver of zstd over HTTP must take, and no sender exceeds
+from .unpackers import READ_BYTES, Codec, DamagedError, codec_named, codec_of
 
 
 class TruncatedInput(UnreadableInput):
@@ -51,7 +41,7 @@ DEFAULT_COMPRESSION = CompressionConfig()
 
 
 def open_bounded(source: Path | BinaryIO, config: CompressionConfig = DEFAULT_COMPRESSION) -> Iterator[bytes]:
-    """The unpacked bytes of a gzip, zstd or plain file in pieces; recognised by its bytes.
+    """The unpacked bytes of a packed or plain file in pieces; recognised by its bytes.
 
     Raises:
         TruncatedInput: the stream ends early; all good bytes were handed out before.
@@ -80,7 +70,7 @@ def decompress_bounded(data: bytes, codec: str, limit: int) -> bytes:
     b'loss'
     """
     unpacked = bytearray()
-    for piece in _unpack_pieces([data], _codec_named(codec), "the body"):
+    for piece in _unpack_pieces([data], codec_named(codec), "the body"):
         unpacked += piece
         if len(unpacked) > limit:
             raise OversizedInput(f"the body: must unpack to at most {limit} bytes, got more")
@@ -90,7 +80,7 @@ def decompress_bounded(data: bytes, codec: str, limit: int) -> bytes:
 def _unpacked(file: BinaryIO, name: str, config: CompressionConfig) -> Iterator[bytes]:
     """Pieces of at least ``piece_bytes`` until the end, each within the limits."""
     packed = _Counted(file)
-    codec = _codec_of(packed.peek())
+    codec = codec_of(packed.peek())
     waiting = bytearray()
     total = 0
     try:
@@ -122,7 +112,7 @@ class _Counted:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._first = file.read(_READ_BYTES)
+        self._first = file.read(READ_BYTES)
         self.count = 0
 
     def peek(self) -> bytes:
@@ -133,109 +123,14 @@ class _Counted:
         while piece:
             self.count += len(piece)
             yield piece
-            piece = self._file.read(_READ_BYTES)
+            piece = self._file.read(READ_BYTES)
 
 
-class _Codec(Protocol):
-    """Unpacks one member (or frame) after the other."""
-
-    @property
-    def is_inside(self) -> bool:
-        """Whether a member has begun and not ended."""
-        ...
-
-    def unpack(self, data: bytes) -> Iterator[bytes]:
-        """The output of the next input, in bounded steps; raises `_DamagedError`."""
-        ...
-
-
-class _DamagedError(Exception):
-    """Bytes that the codec does not understand."""
-
-
-class _Plain:
-    is_inside = False
-
-    def unpack(self, data: bytes) -> Iterator[bytes]:
-        yield data
-
-
-class _Gzip:
-    def __init__(self) -> None:
-        self._member: zlib._Decompress | None = None
-
-    @property
-    def is_inside(self) -> bool:
-        return self._member is not None
-
-    def unpack(self, data: bytes) -> Iterator[bytes]:
-        """zlib keeps back what it was not asked for."""
-        piece = b""
-        while data or (self._member is not None and len(piece) == _READ_BYTES):
-            if self._member is None:
-                self._member = zlib.decompressobj(_GZIP_WINDOW)
-            try:
-                piece = self._member.decompress(data, _READ_BYTES)
-            except zlib.error as error:
-                raise _DamagedError(str(error)) from error
-            yield piece
-            data = self._member.unconsumed_tail
-            if self._member.eof:
-                data = self._member.unused_data.lstrip(b"\0")  # tape blocks are padded with zeros
-                self._member = None
-
-
-class _Zstd:
-    def __init__(self, max_window_bytes: int = _MAX_WINDOW_BYTES) -> None:
-        import zstandard
-
-        self._decompressor = zstandard.ZstdDecompressor(max_window_size=max_window_bytes)
-        self._error = zstandard.ZstdError
-        self._frame: zstandard.ZstdDecompressionObj | None = None
-
-    @property
-    def is_inside(self) -> bool:
-        return self._frame is not None
-
-    def unpack(self, data: bytes) -> Iterator[bytes]:
-        """Input in small steps, since the output of a step cannot be bounded."""
-        at = 0
-        while at < len(data):
-            step = data[at : at + _ZSTD_BYTES]
-            if self._frame is None:
-                self._frame = self._decompressor.decompressobj()
-            try:
-                yield self._frame.decompress(step)
-            except self._error as error:
-                raise _DamagedError(str(error)) from error
-            at += len(step)
-            if self._frame.eof:
-                at -= len(self._frame.unused_data)
-                self._frame = None
-
-
-def _unpack_pieces(packed: Iterable[bytes], codec: _Codec, name: str) -> Iterator[bytes]:
+def _unpack_pieces(packed: Iterable[bytes], codec: Codec, name: str) -> Iterator[bytes]:
     try:
         for data in packed:
             yield from codec.unpack(data)
-    except _DamagedError as error:
+    except DamagedError as error:
         raise UnreadableInput(f"{name}: damaged compressed data: {error}") from error
     if codec.is_inside:
         raise TruncatedInput(f"{name}: ends inside its compressed data")
-
-
-def _codec_of(first: bytes) -> _Codec:
-    if first.startswith(GZIP_MAGIC):
-        return _Gzip()
-    return _Zstd() if first.startswith(ZSTD_MAGIC) else _Plain()
-
-
-def _codec_named(codec: str) -> _Codec:
-    match codec:
-        case "gzip":
-            return _Gzip()
-        case "zstd":
-            return _Zstd(_MAX_BODY_WINDOW_BYTES)
-        case "identity":
-            return _Plain()
-    raise UnreadableInput(f"the body: codec must be gzip, zstd or identity, got {codec[:40]!r}")

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
@@ -14,21 +13,23 @@ from firstfault.telemetry import UNNAMED_RANK
 from firstfault.wire import Defaults
 
 from .blocks import Ints, RecordBatch
-from .compression import TruncatedInput, open_bounded
 from .documents import DOCUMENTS, document_reader
+from .encodings import UTF8_MARK, without_zero_runs
 from .errors import UnreadableInput
+from .file_bytes import FileBytes, unpacked_copy
 from .folders import form_of_folder
 from .jobs import JobFile
 from .line_formats import line_decoder
 from .log_reader import FileConfig, LineDecoder, Understood
-from .sniff import HEAD_BYTES, Format, Packing, packing_of, sniff
+from .sniff import HEAD_BYTES, Format, sniff
 from .table_lines import last_record_end
 from .text_pieces import last_line_end, whole_lines
 
 __all__ = ["FileConfig", "FileNotes", "FileReader"]
 
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _COLUMNAR = frozenset({Format.ARROW, Format.PARQUET})
+_TOLD = 5
+"""Files that a sentence names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +67,11 @@ class FileReader:
         self.path = path
         self._name = file.path
         self._defaults = Defaults(run=run, rank=UNNAMED_RANK if file.rank is None else file.rank)
-        self._stream: BinaryIO | None = None
+        self._bytes = FileBytes([path, *map(Path, file.parts)], file.path, self.remark)
         self._metrics: dict[str, None] = {}
         self._ranks: set[int] = set()
         self._lines: LineDecoder | None = None
-        self._is_plain = False
+        self._is_as_it_lies = True
         self.notes = FileNotes(file.path)
         self.is_wire = False
         """Whether its lines carry run and rank, as our own do."""
@@ -83,7 +84,7 @@ class FileReader:
     def decode_anew(self) -> Callable[[], Callable[[bytes], RecordBatch]] | None:
         """What decodes lines out of the middle of the file; None if it is not plain text with a counter."""
         lines = self._lines
-        if not self._is_plain or lines is None or lines.anew() is None:
+        if not (self._bytes.is_plain and self._is_as_it_lies) or lines is None or lines.anew() is None:
             return None
         return lambda: lines.anew() or lines.decode
 
@@ -94,15 +95,12 @@ class FileReader:
     @property
     def size_bytes(self) -> int:
         """Size of the file as it lies; 0 if it cannot be told."""
-        try:
-            return self.path.stat().st_size
-        except OSError:
-            return 0
+        return self._bytes.size_bytes
 
     @property
     def read_bytes(self) -> int:
         """Bytes of the file, as it lies, that were read so far."""
-        return 0 if self._stream is None or self._stream.closed else self._stream.tell()
+        return self._bytes.read_bytes
 
     def batches(self) -> Iterator[RecordBatch]:
         """All records, in the order of the file.
@@ -110,74 +108,60 @@ class FileReader:
         Raises:
             UnreadableInput: it cannot be opened, is empty, binary or damaged.
         """
-        if self.path.is_dir():
-            yield from self._folder()
-            return
-        try:
-            self._stream = self.path.open("rb")
-        except OSError as error:
-            raise UnreadableInput(f"{self._name}: {error.strerror}") from error
-        with self._stream as stream:
-            self._is_plain = packing_of(stream.read(4)) is Packing.PLAIN
-            stream.seek(0)
-            chunks = self._unpacked(stream)
-            head_chunks = _first(chunks, HEAD_BYTES)
-            head = b"".join(head_chunks)
-            form = self._config.form or sniff(head[:HEAD_BYTES], self._name)
-            if form in _COLUMNAR:
-                batches = self._columnar(form)
-            elif form in DOCUMENTS:
-                batches = self._document(form)
-            else:
-                batches = self._text(head, chain(head_chunks, chunks), is_table=form is Format.TABLE)
-            for batch in batches:
-                self.note(batch)
-                yield batch
-            if form in DOCUMENTS or form in _COLUMNAR:
-                stream.seek(0, 2)  # read to its end, through another handle
+        if self._file.parts:
+            self.remark(f"goes on in {', '.join(Path(part).name for part in self._file.parts[:_TOLD])}")
+        for batch in self._folder() if self.path.is_dir() else self._of_bytes():
+            self.note(batch)
+            yield batch
 
     def _folder(self) -> Iterator[RecordBatch]:
         """The records of a folder that is one run."""
-        self._is_plain = True
         form = form_of_folder(self.path)
         if form is None:
             raise UnreadableInput(f"{self._name}: must be a file, or a folder that holds one run")
-        for batch in self._document(form):
-            self.note(batch)
-            yield batch
+        yield from self._document(form, self.path)
+
+    def _of_bytes(self) -> Iterator[RecordBatch]:
+        chunks = self._bytes.chunks()
+        head_chunks = _first(chunks, HEAD_BYTES)
+        head = b"".join(head_chunks)
+        form = self._config.form or sniff(head[:HEAD_BYTES], self._name)
+        everything = chain(head_chunks, chunks)
+        if form not in DOCUMENTS and form not in _COLUMNAR:
+            yield from self._text(head, everything, is_table=form is Format.TABLE)
+        elif self._bytes.is_plain:
+            yield from self._whole(form, self.path)
+            self._bytes.skip()
+        else:
+            with unpacked_copy(everything, self.path.name) as copy:
+                try:
+                    yield from self._whole(form, copy)
+                except UnreadableInput as error:
+                    raise UnreadableInput(str(error).replace(str(copy), self._name)) from error
 
     def remark(self, sentence: str) -> None:
         """Add a sentence to the notes, once."""
         if sentence not in self.notes.own_remarks:
             self.notes = replace(self.notes, own_remarks=(*self.notes.own_remarks, sentence))
 
-    def _unpacked(self, stream: BinaryIO) -> Iterator[bytes]:
-        try:
-            yield from open_bounded(stream)
-        except TruncatedInput as error:
-            self.remark(f"{error}; what came before is judged")
-        except UnreadableInput as error:
-            text = str(error)
-            raise UnreadableInput(text if self._name in text else f"{self._name}: {text}") from error
+    def _whole(self, form: Format, path: Path) -> Iterator[RecordBatch]:
+        """The records of a file that its reader opens by itself."""
+        return self._columnar(form, path) if form in _COLUMNAR else self._document(form, path)
 
-    def _columnar(self, form: Format) -> Iterator[RecordBatch]:
-        if not self._is_plain:
-            raise UnreadableInput(f"{self._name}: {form.value} files must not be packed with gzip or zstd")
+    def _columnar(self, form: Format, path: Path) -> Iterator[RecordBatch]:
         self.notes = replace(self.notes, understood=Understood(format=form.value))
         # pyarrow is heavy: text files must not pay for it
         from .arrow_stream import iter_arrow_file
         from .parquet_file import iter_parquet
 
         read = iter_arrow_file if form is Format.ARROW else iter_parquet
-        for batch in read(self.path, self._config.decode, self._defaults):
+        for batch in read(path, self._config.decode, self._defaults):
             self.says_attempt = self.says_attempt or bool(batch.attempt_N.any())
             self.is_wire = self.is_wire or bool((batch.rank_N != self._defaults.rank).any())
             yield batch
 
-    def _document(self, form: Format) -> Iterator[RecordBatch]:
-        if not self._is_plain:
-            raise UnreadableInput(f"{self._name}: {form.value} files must not be packed with gzip or zstd")
-        for batch, understood in document_reader(form)(self.path, self._defaults, self._config):
+    def _document(self, form: Format, path: Path) -> Iterator[RecordBatch]:
+        for batch, understood in document_reader(form)(path, self._defaults, self._config):
             self.notes = replace(self.notes, understood=understood)
             self.says_attempt = self.says_attempt or bool(batch.attempt_N.any())
             yield batch
@@ -195,9 +179,12 @@ class FileReader:
         return self._lines
 
     def _text(self, head: bytes, chunks: Iterator[bytes], *, is_table: bool) -> Iterator[RecordBatch]:
-        head = head.removeprefix(BYTE_ORDER_MARK)
+        head = head.removeprefix(UTF8_MARK)
+        if b"\0" in head:
+            head = next(without_zero_runs(iter([head])))
+        chunks = without_zero_runs(chunks)
         if b"\n" not in head and b"\r" in head:  # lines of old Mac software
-            self._is_plain = False
+            self._is_as_it_lies = False
             head, chunks = head.replace(b"\r", b"\n"), (chunk.replace(b"\r", b"\n") for chunk in chunks)
         lines = self.begin(head[: last_line_end(head)] or head)
         border = last_record_end if is_table else last_line_end
@@ -248,5 +235,5 @@ def _first(chunks: Iterator[bytes], size: int) -> list[bytes]:
 def _without_mark(chunks: Iterator[bytes]) -> Iterator[bytes]:
     """The chunks without the byte order mark that some editors put at the front."""
     first = next(chunks, b"")
-    yield first.removeprefix(BYTE_ORDER_MARK)
+    yield first.removeprefix(UTF8_MARK)
     yield from chunks

@@ -21,6 +21,7 @@ from .file_stream import StreamConfig, ordered_records
 from .follow import FollowedFile
 from .jobs import STANDARD_INPUT, Job, JobFile
 from .merge import merge
+from .streams import join_streams
 
 __all__ = ["FileConfig", "FileNotes", "FileSource", "Progress", "StreamConfig"]
 
@@ -130,10 +131,26 @@ class FileSource:
         self._spooled.clear()
 
     def _merged(self) -> Iterator[RecordBatch]:
-        self._readers = [
-            FileReader(file, self._path(file), self._job.run, self._config) for file in self._job.files
-        ]
-        yield from merge([self._file_records(reader) for reader in self._readers])
+        cursors = [self._process_records(file) for file in self._job.files]
+        yield from merge(cursors)
+
+    def _process_records(self, file: JobFile) -> Iterator[RecordBatch]:
+        """The records of one process: of its file, or of the streams that it wrote."""
+        readers = [self._reader(stream) for stream in (file, *file.beside)]
+        records = [self._file_records(reader) for reader in readers]
+        if len(records) == 1:
+            return records[0]
+
+        def leave(other: int, main: int) -> None:
+            taken = Path(readers[main].notes.path).name
+            readers[other].remark(f"another stream of the same process: values are taken from {taken}")
+
+        return join_streams(records, leave)
+
+    def _reader(self, file: JobFile) -> FileReader:
+        reader = FileReader(file, self._path(file), self._job.run, self._config)
+        self._readers.append(reader)
+        return reader
 
     def _file_records(self, reader: FileReader) -> Iterator[RecordBatch]:
         """One file's records; of several files one that cannot be read is remarked, the others are judged."""
@@ -142,7 +159,7 @@ class FileSource:
                 reader, lambda: has_disorder(reader, self._stream.lateness_iterations), self._stream
             )
         except UnreadableInput as error:
-            if len(self._job.files) == 1 and reader.notes.rows:
+            if len(self._readers) == 1 and reader.notes.rows:
                 raise
             self._failed.append(error)
             reader.remark(f"not read: {error}")

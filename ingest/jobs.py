@@ -1,13 +1,18 @@
-"""Which files are one job: those whose names differ only by a rank number.
+"""Which files are one job: those that are its ranks, its attempts, its rotated pieces or its streams.
 
-The rule, by file name within one folder, compression and format endings removed:
+By file name within one folder, compression endings removed; the rules stand in `job_names`:
 
-* a word for a rank with a number (``rank3``, ``job-rank_0003``, ``x.rank3``, ``worker-3``,
-  ``local_rank0``, ``proc2``): files that are equal but for that number are one job, and the number
-  is the rank of records that do not say theirs;
-* bare numbers that are exactly 0 to n-1 (``0.jsonl`` … ``7.jsonl``), at least two: one job;
-* everything else: one job a file. ``run1.csv`` and ``run2.csv`` are two runs, since a number alone
-  does not say that it is a rank.
+* a word for a rank with a number (``rank3``, ``job-rank_0003``, ``worker-3``, ``workerlog.3``,
+  ``local_rank0``): files that are equal but for that number are one job, and the number is the rank of
+  records that do not say theirs. So are the files of folders ``rank_0`` … , at least two;
+* numbers that are exactly 0 to n-1, at least two, and stand where ranks do: the whole name
+  (``0.jsonl``), behind a word for a device (``gpu0.log``) or a stream (``stdout.0``), the folder of a
+  stream (``3/stdout.log``), the task of a scheduler's job (``job-123456-3.out``);
+* a word for an attempt (``attempt_1``, ``restart2``, ``part-3``) and rotated pieces (``train.log.2.gz``
+  beside ``train.log``): one stream, in the order in which they were written;
+* the two streams of one process (``x.out`` and ``x.err``, ``stdout.log`` and ``stderr.log``): one rank;
+* everything else: one job a file. ``run1.csv`` and ``run2.csv`` are two runs, since a number alone does
+  not say what it counts, unless one goes on where the other stopped (`continuations`).
 """
 
 from __future__ import annotations
@@ -16,22 +21,21 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from firstfault.telemetry import MAX_RANK, MAX_RUN_BYTES
+from firstfault.telemetry import MAX_RUN_BYTES
 
-from .errors import UnreadableInput
-from .folders import form_of_folder
-from .sniff import COMPRESSED_SUFFIXES, READABLE_SUFFIXES, Format
+from .job_folders import PassedOver, expand
+from .job_names import ATTEMPT, RANK, STREAM, Facets, natural, stem_of, take_apart
+
+__all__ = ["STANDARD_INPUT", "STANDARD_INPUT_RUN", "Job", "JobFile", "find_jobs", "stem_of"]
 
 STANDARD_INPUT = "-"
 STANDARD_INPUT_RUN = "stdin"
-
-_RANK_WORD = re.compile(
-    r"(?:(?<=^)|(?<=[^A-Za-z]))((?:local|global)?[-_]?rank|worker|proc(?:ess)?)[-_.=]?(\d{1,7})(?!\d)",
-    re.IGNORECASE,
-)
+_CHAINED_KINDS = frozenset({"", ".jsonl", ".ndjson", ".csv", ".tsv"})
+"""Formats of lines: what is appended to them goes on."""
+_STREAM_ORDER = {"out": 0, "": 1, "err": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,10 @@ class JobFile:
 
     path: str
     rank: int | None = None
+    parts: tuple[str, ...] = ()
+    """Files that go on where ``path`` ends, in their order."""
+    beside: tuple[JobFile, ...] = ()
+    """The other streams of the same process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +56,15 @@ class Job:
 
     run: str
     files: tuple[JobFile, ...]
+    is_named: bool = True
+    """Whether a file of it was given by its own name; else it was found in a folder, and may be no log."""
 
 
-def find_jobs(paths: Iterable[str | Path]) -> list[Job]:
+def find_jobs(paths: Iterable[str | Path], passed: PassedOver | None = None) -> list[Job]:
     """The jobs in files, folders and ``-`` (standard input), in the order given.
 
-    Folders are read recursively, in the order of names; hidden files and files of other kinds in
-    them are passed over, a link back to a folder that is being read is not followed. A file that is
-    named is taken whatever its name, and twice named is taken once.
+    Folders are read recursively, in the order of names, see `job_folders`. A file that is named is taken
+    whatever its name, and twice named is taken once. ``passed`` is told what was not taken.
 
     Raises:
         UnreadableInput: a path that does not exist, a folder without a readable file.
@@ -70,133 +79,90 @@ def find_jobs(paths: Iterable[str | Path]) -> list[Job]:
                 jobs.append(Job(STANDARD_INPUT_RUN, (JobFile(STANDARD_INPUT),)))
             seen.add(STANDARD_INPUT)
             continue
-        for path in _expand(Path(each)):
+        for path in expand(Path(each), passed):
             identity = os.path.realpath(path)
             if identity not in seen:
                 seen.add(identity)
                 files.append(path)
-    return jobs + _group(files)
-
-
-def stem_of(path: Path) -> str:
-    """The name of a file without the endings of compression and format.
-
-    >>> stem_of(Path("logs/llama-7b.v2.jsonl.gz"))
-    'llama-7b.v2'
-    """
-    name = path.name
-    for endings in (COMPRESSED_SUFFIXES, (*READABLE_SUFFIXES, ".json", ".txt", ".log")):
-        for ending in endings:
-            if name.lower().endswith(ending) and len(name) > len(ending):
-                name = name[: -len(ending)]
-                break
-    return name
-
-
-def _expand(path: Path) -> list[Path]:
-    if path.is_dir():
-        found = list(_walk(path, frozenset()))
-        if not found:
-            kinds = ", ".join(READABLE_SUFFIXES)
-            raise UnreadableInput(f"{path}: a folder must hold a readable file ({kinds}, also .gz and .zst)")
-        return found
-    if not path.exists():
-        raise UnreadableInput(f"{path}: must be a file, a folder or -, but nothing is there")
-    return [path]
-
-
-def _walk(folder: Path, above: frozenset[str]) -> Iterator[Path]:
-    identity = os.path.realpath(folder)
-    if identity in above:
-        return
-    form = form_of_folder(folder)
-    if form is not None:
-        yield folder
-    if form is Format.MLFLOW:
-        return
-    try:
-        entries = sorted(folder.iterdir(), key=lambda entry: _natural(entry.name))
-    except OSError as error:
-        raise UnreadableInput(f"{folder}: {error.strerror}") from error
-    for entry in entries:
-        if entry.name.startswith("."):
-            continue
-        if entry.is_dir():
-            yield from _walk(entry, above | {identity})
-        elif entry.is_file() and _is_readable_name(entry.name):
-            yield entry
-
-
-def _is_readable_name(name: str) -> bool:
-    lowered = name.lower()
-    for ending in COMPRESSED_SUFFIXES:
-        lowered = lowered.removesuffix(ending)
-    return lowered.endswith(READABLE_SUFFIXES)
-
-
-def _natural(name: str) -> tuple[tuple[int, int, str], ...]:
-    """A sort key in which rank10 comes after rank2."""
-    parts = re.findall(r"\d{1,18}|\D+|\d", name)
-    return tuple((0, int(part), "") if part.isdigit() and part.isascii() else (1, 0, part) for part in parts)
+    named = {each for each in map(Path, given) if not each.is_dir()}
+    return jobs + [
+        replace(job, is_named=any(Path(path) in named for path in _paths_of(job))) for job in _group(files)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
-class _Named:
-    path: Path
-    pattern: str
-    rank: int | None
+class _Group:
+    """The files of one job, taken apart."""
+
+    facets: tuple[Facets, ...]
+
+    @property
+    def first(self) -> Facets:
+        return self.facets[0]
+
+    @property
+    def ranks(self) -> set[int | None]:
+        return {each.rank for each in self.facets}
+
+    @property
+    def is_plausible(self) -> bool:
+        """Whether weak ranks hold together."""
+        if not any(each.is_weak for each in self.facets):
+            return True
+        ranks = sorted(each.rank or 0 for each in self.facets)
+        if len(set(ranks)) < 2:
+            return False
+        return not self.first.needs_all or sorted(set(ranks)) == list(range(len(set(ranks))))
+
+    @property
+    def is_distinct(self) -> bool:
+        """Whether each file has a place of its own; only formats of lines are put one behind the other."""
+        places = {(each.rank, each.attempt, each.piece, each.stream) for each in self.facets}
+        behind = {(each.attempt, each.piece) for each in self.facets}
+        return len(places) == len(self.facets) and (len(behind) == 1 or self.first.key[-1] in _CHAINED_KINDS)
 
 
 def _group(files: Sequence[Path]) -> list[Job]:
-    named = [_split_rank(path) for path in files]
-    bare = _bare_number_folders(files)
-    groups: dict[tuple[str, str], list[_Named]] = defaultdict(list)
-    for each in named:
-        if str(each.path.parent) in bare and each.path in bare[str(each.path.parent)]:
-            rank = int(stem_of(each.path))
-            groups[str(each.path.parent), ""].append(_Named(each.path, "", rank))
-        elif each.rank is None:
-            groups[str(each.path), each.pattern].append(each)
-        else:
-            groups[str(each.path.parent), each.pattern].append(each)
-    return _with_names([group for pieces in groups.values() for group in _distinct_ranks(pieces)])
-
-
-def _split_rank(path: Path) -> _Named:
-    stem = stem_of(path)
-    found = list(_RANK_WORD.finditer(stem))
-    if not found or int(found[-1].group(2)) > MAX_RANK:
-        return _Named(path, stem, None)
-    match = found[-1]
-    return _Named(path, stem[: match.start()] + "\0" + stem[match.end() :], int(match.group(2)))
-
-
-def _distinct_ranks(pieces: list[_Named]) -> list[list[_Named]]:
-    """One group, unless two files claim one rank (``rank0.csv`` beside ``rank0.jsonl``): then by ending."""
-    if len({piece.rank for piece in pieces}) == len(pieces):
-        return [pieces]
-    by_ending: dict[str, list[_Named]] = defaultdict(list)
-    for piece in pieces:
-        by_ending[piece.path.name[len(stem_of(piece.path)) :]].append(piece)
-    if any(len({piece.rank for piece in group}) < len(group) for group in by_ending.values()):
-        return [[piece] for piece in pieces]
-    return list(by_ending.values())
-
-
-def _bare_number_folders(files: Sequence[Path]) -> dict[str, set[Path]]:
-    numbers: dict[str, list[tuple[str, Path]]] = defaultdict(list)
+    siblings: dict[Path, set[str]] = defaultdict(set)
     for path in files:
-        stem = stem_of(path)
-        if stem.isascii() and stem.isdigit() and len(stem) < 8:
-            numbers[str(path.parent)].append((stem, path))
-    return {
-        folder: {path for _, path in found}
-        for folder, found in numbers.items()
-        if len(found) > 1 and sorted(int(stem) for stem, _ in found) == list(range(len(found)))
-    }
+        siblings[path.parent].add(path.name)
+    names = {folder: frozenset(found) for folder, found in siblings.items()}
+    groups: list[_Group] = []
+    for group in _keyed(take_apart(path, names[path.parent]) for path in files if not path.is_dir()):
+        if group.is_plausible:
+            groups.append(group)
+        else:
+            weaker = (take_apart(one.path, names[one.path.parent], with_weak=False) for one in group.facets)
+            groups += _keyed(weaker)
+    whole = [part for group in groups for part in _split(group)]
+    whole += [_Group((_alone(path),)) for path in files if path.is_dir()]
+    order = {path: at for at, path in enumerate(files)}
+    whole.sort(key=lambda group: min(order[each.path] for each in group.facets))
+    return _with_names(whole)
 
 
-def _with_names(groups: Sequence[list[_Named]]) -> list[Job]:
+def _keyed(facets: Iterable[Facets]) -> list[_Group]:
+    found: dict[tuple[object, ...], list[Facets]] = defaultdict(list)
+    for each in facets:
+        found[each.key].append(each)
+    return [_Group(tuple(group)) for group in found.values()]
+
+
+def _alone(path: Path) -> Facets:
+    return Facets(path, (*path.parent.parts, path.name if path.is_dir() else stem_of(path), ""))
+
+
+def _split(group: _Group) -> list[_Group]:
+    """One group, unless two files claim one place (``rank0.log`` beside ``rank0.txt``): then file by file."""
+    is_one = len(group.facets) == 1 or group.is_distinct
+    if is_one and (group.ranks != {None} or len(group.facets) > 1):
+        return [group]
+    return [
+        _Group((each if each.rank is not None and is_one else _alone(each.path),)) for each in group.facets
+    ]
+
+
+def _with_names(groups: Sequence[_Group]) -> list[Job]:
     """Each group named by its shortest unambiguous name: the stem, else the path, else the ending too."""
     names = [_short_name(group) for group in groups]
     for longer in (_path_name, _full_name):
@@ -204,38 +170,60 @@ def _with_names(groups: Sequence[list[_Named]]) -> list[Job]:
         names = [
             longer(group) if counts[name] > 1 else name for name, group in zip(names, groups, strict=True)
         ]
-    return [
-        Job(_cut(name), tuple(JobFile(str(piece.path), piece.rank) for piece in _by_rank(group)))
-        for name, group in zip(names, groups, strict=True)
-    ]
+    return [Job(_cut(name), _files(group)) for name, group in zip(names, groups, strict=True)]
 
 
-def _by_rank(group: list[_Named]) -> list[_Named]:
-    return sorted(group, key=lambda piece: -1 if piece.rank is None else piece.rank)
+def _files(group: _Group) -> tuple[JobFile, ...]:
+    """The files by rank; of each rank its streams, of each stream its pieces in order."""
+    by_rank: dict[int | None, dict[str, list[Facets]]] = defaultdict(lambda: defaultdict(list))
+    for each in group.facets:
+        by_rank[each.rank][each.stream].append(each)
+    files: list[JobFile] = []
+    for rank in sorted(by_rank, key=lambda rank: -1 if rank is None else rank):
+        streams = [
+            _chain(by_rank[rank][stream], rank)
+            for stream in sorted(by_rank[rank], key=_STREAM_ORDER.__getitem__)
+        ]
+        files.append(JobFile(streams[0].path, rank, streams[0].parts, tuple(streams[1:])))
+    return tuple(files)
 
 
-def _short_name(group: list[_Named]) -> str:
-    first = group[0]
-    if first.rank is None:
-        return stem_of(first.path)
-    # What is left of the pattern when the rank goes: "job-" names the job "job"; nothing left, the folder.
-    left = re.sub(
-        r"[-_.=]*\0[-_.=]*",
-        lambda match: "-" if match.start() > 0 and match.end() < len(match.string) else "",
-        first.pattern,
-    )
-    return left or first.path.absolute().parent.name or "run"
+def _chain(pieces: Iterable[Facets], rank: int | None) -> JobFile:
+    first, *rest = sorted(pieces, key=lambda each: (each.attempt, each.piece, natural(each.path.name)))
+    return JobFile(str(first.path), rank, tuple(str(each.path) for each in rest))
 
 
-def _path_name(group: list[_Named]) -> str:
-    first = group[0]
+def _paths_of(job: Job) -> Iterator[str]:
+    for file in job.files:
+        for stream in (file, *file.beside):
+            yield from (stream.path, *stream.parts)
+
+
+def _short_name(group: _Group) -> str:
+    """What is left of the name when rank, attempt and stream go: "job-" names the job "job".
+
+    Where nothing is left it is the nearest folder of which something is.
+    """
+    *folders, stem, _ = group.first.key
+    for name in (stem, *reversed(folders)):
+        left = re.sub(
+            rf"[-_.=]*[{RANK}{ATTEMPT}{STREAM}][-_.=]*",
+            lambda match: "-" if match.start() > 0 and match.end() < len(match.string) else "",
+            name,
+        )
+        if left and (left == name or re.search(r"[A-Za-z]", left)) and left not in (".", "..", "/"):
+            return left
+    return group.first.path.absolute().parent.name or "run"
+
+
+def _path_name(group: _Group) -> str:
     short = _short_name(group)
-    parent = first.path.parent.as_posix().lstrip("./")
+    parent = group.first.path.parent.as_posix().lstrip("./")
     return f"{parent}/{short}" if parent and parent != short else short
 
 
-def _full_name(group: list[_Named]) -> str:
-    return group[0].path.as_posix()
+def _full_name(group: _Group) -> str:
+    return group.first.path.as_posix()
 
 
 def _cut(name: str) -> str:

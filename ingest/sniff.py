@@ -15,7 +15,7 @@ HEAD_BYTES = 256 * 1024
 """Bytes that are looked at: room for a broken line or two before the first good one."""
 
 READABLE_SUFFIXES = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".arrow", ".arrows", ".feather", ".ipc")
-COMPRESSED_SUFFIXES = (".gz", ".zst")
+COMPRESSED_SUFFIXES = (".gz", ".zst", ".xz", ".bz2")
 
 _DELIMITERS = (",", "\t", ";")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
@@ -40,6 +40,16 @@ class Packing(StrEnum):
     PLAIN = "plain"
     GZIP = "gzip"
     ZSTD = "zstd"
+    XZ = "xz"
+    BZIP2 = "bzip2"
+
+
+_MAGIC = {
+    b"\x1f\x8b": Packing.GZIP,
+    b"\x28\xb5\x2f\xfd": Packing.ZSTD,
+    b"\xfd7zXZ\0": Packing.XZ,
+    b"BZh": Packing.BZIP2,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +62,7 @@ class Dialect:
 
 def packing_of(head: bytes) -> Packing:
     """How a file that begins with ``head`` is packed."""
-    if head.startswith(b"\x1f\x8b"):
-        return Packing.GZIP
-    if head.startswith(b"\x28\xb5\x2f\xfd"):
-        return Packing.ZSTD
-    return Packing.PLAIN
+    return next((packing for magic, packing in _MAGIC.items() if head.startswith(magic)), Packing.PLAIN)
 
 
 def sniff(head: bytes, name: str) -> Format:

@@ -13,6 +13,7 @@ from detectors.verdict import Verdict, canonical_bytes, to_json
 from ingest.blocks import RecordBatch
 from ingest.errors import UnreadableInput
 from ingest.file_source import FileConfig, FileNotes, FileSource, Progress, StreamConfig
+from ingest.job_folders import PassedOver
 from ingest.jobs import Job, find_jobs
 from ingest.sniff import Format
 
@@ -67,6 +68,13 @@ class JudgedJob:
     notes: tuple[FileNotes, ...] = ()
     unreadable: str = ""
     """Why there is no or only half a verdict: a sentence that names the input; empty when all was read."""
+    is_named: bool = True
+    """Whether its file was given by name; else it was found in a folder, and may be no log at all."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files of the job, those that were opened."""
+        return tuple(note.path for note in self.notes)
 
 
 class Watcher(Protocol):
@@ -104,8 +112,13 @@ def format_of(name: str | None) -> Format | None:
     return FORMATS[name]
 
 
-def readable_jobs(paths: Sequence[str | Path]) -> tuple[list[Job], list[JudgedJob]]:
-    """The jobs in ``paths``, and for each path that is not there the reason."""
+def readable_jobs(
+    paths: Sequence[str | Path], passed: PassedOver | None = None
+) -> tuple[list[Job], list[JudgedJob]]:
+    """The jobs in ``paths``, and for each path that is not there the reason.
+
+    ``passed`` is told which files of folders were not taken.
+    """
     good: list[str | Path] = []
     missing: list[JudgedJob] = []
     for path in paths:
@@ -115,7 +128,7 @@ def readable_jobs(paths: Sequence[str | Path]) -> tuple[list[Job], list[JudgedJo
             missing.append(JudgedJob(name=str(path), unreadable=str(error)))
         else:
             good.append(path)
-    return find_jobs(good), missing
+    return find_jobs(good, passed), missing
 
 
 def judge_jobs(jobs: Sequence[Job], options: ReplayOptions) -> Iterator[JudgedJob]:
@@ -235,7 +248,12 @@ class _Reading:
         if not unreadable and not runs:
             unreadable = self._why_empty()
         return JudgedJob(
-            name=self.job.run, runs=runs, rejects=self._tally, notes=self._source.notes, unreadable=unreadable
+            name=self.job.run,
+            runs=runs,
+            rejects=self._tally,
+            notes=self._source.notes,
+            unreadable=unreadable,
+            is_named=self.job.is_named,
         )
 
     def close(self) -> None:
@@ -262,7 +280,7 @@ def _judge_job(job: Job, options: ReplayOptions) -> JudgedJob:
     try:
         reading = _Reading(job, options)
     except UnreadableInput as error:
-        return JudgedJob(name=job.run, unreadable=str(error))
+        return JudgedJob(name=job.run, unreadable=str(error), is_named=job.is_named)
     try:
         while not reading.is_over:
             reading.step(_POLL_S)

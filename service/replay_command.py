@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ingest.errors import UnreadableInput
 from ingest.file_source import Progress
+from ingest.job_folders import PassedOver
 from ingest.jobs import Job
 
 from .config import load_settings
@@ -52,7 +53,8 @@ def run_replay(request: ReplayRequest) -> int:
         ConfigError: the settings cannot be.
     """
     settings = load_settings(request.config)
-    jobs, missing = readable_jobs(request.paths)
+    passed = PassedOver()
+    jobs, missing = readable_jobs(request.paths, passed)
     with _quarantine(request.quarantine) as quarantine, _ProgressBar() as bar:
         options = ReplayOptions(
             settings=settings,
@@ -64,11 +66,29 @@ def run_replay(request: ReplayRequest) -> int:
         )
         judged = _follow(jobs, options, request) if request.is_following else judge_jobs(jobs, options)
         finished = list(_print_json(judged) if request.as_json else judged)
-    everything = [*missing, *finished]
+    everything = [*missing, *without_strangers(finished, passed)]
     if not request.as_json:
         _print_report(finished)
     _talk(everything)
+    for line in passed.lines():
+        say(clean(line, 400))
     return exit_status(everything)
+
+
+def without_strangers(jobs: Sequence[JudgedJob], passed: PassedOver) -> list[JudgedJob]:
+    """The jobs less those of files in folders that turned out to be no logs, which ``passed`` is told.
+
+    All stay where none has a run: then the reasons are what a person needs to know.
+    """
+    if not any(job.runs for job in jobs):
+        return list(jobs)
+    kept = []
+    for job in jobs:
+        if job.is_named or job.runs or not job.unreadable:
+            kept.append(job)
+        else:
+            passed.add(Path(job.paths[0] if job.paths else job.name), "nothing in them was recognised")
+    return kept
 
 
 def exit_status(jobs: Sequence[JudgedJob]) -> Exit:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ingest.errors import UnreadableInput
+from ingest.job_folders import PassedOver
 from ingest.jobs import STANDARD_INPUT, find_jobs
 
 from .file_builders import job_names
@@ -54,10 +55,10 @@ def test_a_word_that_only_ends_in_rank_is_no_rank(tmp_path: Path) -> None:
 
 
 def test_bare_numbers_from_zero_alone_are_ranks(tmp_path: Path) -> None:
-    complete = folder(tmp_path / "complete", "0.jsonl", "1.jsonl", "2.jsonl", "10.txt")
+    complete = folder(tmp_path / "complete", "0.jsonl", "1.jsonl", "2.jsonl", "10.csv")
     gap = folder(tmp_path / "gap", "0.jsonl", "2.jsonl")
 
-    assert job_names(find_jobs([complete])) == {"complete": [0, 1, 2]}
+    assert job_names(find_jobs([complete])) == {"complete": [0, 1, 2], "10": [None]}
     assert job_names(find_jobs([gap])) == {"0": [None], "2": [None]}
 
 
@@ -161,3 +162,91 @@ def test_a_folder_of_an_mlflow_run_is_one_run(tmp_path: Path) -> None:
         write_mlflow_run(tmp_path / run, {"loss": [(1, "1.0")], "train/lr": [(1, "1.0")]})
 
     assert [len(job.files) for job in find_jobs([tmp_path])] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("names", "run", "ranks"),
+    [
+        (("workerlog.0", "workerlog.1", "workerlog.10"), "logs", [0, 1, 10]),
+        (("rank_0/train.log", "rank_3/train.log"), "train", [0, 3]),
+        (("rank0/logs/a.out", "rank1/logs/a.out"), "a", [0, 1]),
+        (("gpu0.log", "gpu1.log"), "logs", [0, 1]),
+        (("stdout.0", "stdout.1", "stdout.2"), "logs", [0, 1, 2]),
+        (("train-123456-0.out", "train-123456-1.out"), "train-123456", [0, 1]),
+        (("none_ab/attempt_0/0/stdout.log", "none_ab/attempt_0/1/stdout.log"), "none_ab", [0, 1]),
+    ],
+)
+def test_launchers_name_ranks_in_many_ways(
+    tmp_path: Path, names: tuple[str, ...], run: str, ranks: list[int]
+) -> None:
+    assert job_names(find_jobs([folder(tmp_path / "logs", *names)])) == {run: ranks}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("gpu1.log", "gpu2.log"),
+        ("rank_3/train.log",),
+        ("0/metrics.csv", "1/metrics.csv"),
+        ("slurm-123456_0.out", "slurm-123456_1.out"),
+        ("version_0/metrics.csv", "version_1/metrics.csv"),
+    ],
+)
+def test_numbers_that_may_count_runs_are_no_ranks(tmp_path: Path, names: tuple[str, ...]) -> None:
+    jobs = find_jobs([folder(tmp_path, *names)])
+
+    assert len(jobs) == len(names)
+    assert {file.rank for job in jobs for file in job.files} == {None}
+
+
+def test_rotated_pieces_are_one_stream_oldest_first(tmp_path: Path) -> None:
+    root = folder(
+        tmp_path, "train.log", "train.log.1", "train.log.10", "train.log.2.gz", "train.log.2026-11-01"
+    )
+
+    (job,) = find_jobs([root])
+
+    (file,) = job.files
+    order = [Path(path).name for path in (file.path, *file.parts)]
+    assert order == ["train.log.2026-11-01", "train.log.10", "train.log.2.gz", "train.log.1", "train.log"]
+    assert job.run == "train"
+
+
+def test_attempts_of_each_rank_are_one_stream(tmp_path: Path) -> None:
+    names = [f"none_ab/attempt_{attempt}/{rank}/stdout.log" for attempt in (0, 1, 2) for rank in (0, 1)]
+
+    (job,) = find_jobs([folder(tmp_path, *names)])
+
+    for file in job.files:
+        order = [Path(path).parts[-3:-1] for path in (file.path, *file.parts)]
+        assert order == [(f"attempt_{attempt}", str(file.rank)) for attempt in (0, 1, 2)]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("train.out", "train.err"),
+        ("stdout.log", "stderr.log"),
+        ("job.o12345", "job.e12345"),
+        ("log_stdout.txt", "log_stderr.txt"),
+    ],
+)
+def test_the_streams_of_a_process_are_one_job(tmp_path: Path, names: tuple[str, str]) -> None:
+    (job,) = find_jobs([folder(tmp_path, *names)])
+
+    (file,) = job.files
+    assert (Path(file.path).name, [Path(each.path).name for each in file.beside]) == (names[0], [names[1]])
+
+
+def test_any_text_in_a_folder_counts_and_what_does_not_is_said(tmp_path: Path) -> None:
+    folder(tmp_path, "a.log", "b", "c.out", "train.py", "model.pt", "notes.md", ".hidden")
+    (tmp_path / "core").write_bytes(bytes(range(256)) * 20)
+    passed = PassedOver()
+
+    jobs = find_jobs([tmp_path], passed)
+
+    assert [job.run for job in jobs] == ["a", "b", "c"]
+    assert list(passed.lines()) == [
+        "1 file was passed over: binary, in no format that is read (core)",
+        "3 files were passed over: no log by its name (model.pt, notes.md, train.py)",
+    ]
