@@ -109,4 +109,8 @@ def line_decoder(
         return TableDecoder(head, defaults, source, config)
     if form is Format.JSON_LINES:
         return JsonLinesDecoder(read_keys(head, config.columns), defaults, source, config)
+    if form is Format.TEXT:
+        from .scan.scanner import TextScanner  # only text logs pay for it
+
+        return TextScanner(defaults, source, config.columns)
     raise UnreadableInput(f"{source}: must be text, but it is {form.value}")

@@ -19,6 +19,7 @@ COMPRESSED_SUFFIXES = (".gz", ".zst", ".xz", ".bz2")
 
 _DELIMITERS = (",", "\t", ";")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
+_KEY_AND_VALUE = re.compile(r"[A-Za-z)\]]['\"]?\s*(?:[:=]\s*|\s)[+-]?(?:\d+\.?\d*|nan)\b", re.IGNORECASE)
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _OBJECT_KEY = re.compile(rb'\{\s*("|\})')
 
@@ -28,6 +29,7 @@ class Format(StrEnum):
 
     JSON_LINES = "JSON lines"
     TABLE = "table"
+    TEXT = "text log"
     ARROW = "Arrow"
     PARQUET = "Parquet"
     TENSORBOARD = "TensorBoard events"
@@ -69,7 +71,7 @@ def sniff(head: bytes, name: str) -> Format:
     """The format of a file that begins with ``head`` (unpacked, up to `HEAD_BYTES`).
 
     Raises:
-        UnreadableInput: empty, binary, or text in no format that is read.
+        UnreadableInput: empty, or binary in no format that is read.
     """
     if not head.strip():
         raise UnreadableInput(f"{name}: must hold records, but it is empty")
@@ -90,8 +92,20 @@ def sniff(head: bytes, name: str) -> Format:
         raise UnreadableInput(
             f"{name}: must be JSON lines, a table, Arrow or Parquet, but it is binary data in no such format"
         )
-    find_dialect(head, name)
-    return Format.TABLE
+    return Format.TABLE if is_table(head) else Format.TEXT
+
+
+def is_table(head: bytes) -> bool:
+    """Whether text that begins with ``head`` is a table with a header."""
+    try:
+        dialect = find_dialect(head, "")
+    except UnreadableInput:
+        return False
+    if any(_KEY_AND_VALUE.search(name) for name in dialect.names):
+        return False  # a record of a log, cut at its commas
+    filled = (line for line in _lines(head) if line.strip() and not line.startswith(b"#"))
+    rows = (_cells(line.decode("utf-8", "replace"), dialect.delimiter) for line in islice(filled, 1, 6))
+    return any(is_number(cell) for row in rows for cell in row)
 
 
 def find_dialect(head: bytes, name: str) -> Dialect:

@@ -265,21 +265,36 @@ def test_other_nan_rows_are_reports(text: str) -> None:
     [
         (b"", "empty"),
         (b" \n\n", "empty"),
-        (b"loss\n1\n2\n", "two columns"),
-        (b"1,2.0\n2,1.5\n", "header"),
-        (b"step,loss\n", "no row"),
-        (b"step,loss\n1;2;3\n4;5;6\n", "as many cells"),
-        (b"a line of text\nand another\n", "two columns"),
         (b"\xff\xfes\x00t\x00", "UTF-8"),
         (bytes(range(256)) * 8, "binary"),
     ],
 )
-def test_what_is_no_table_is_refused_with_one_clear_line(data: bytes, what: str) -> None:
+def test_what_is_no_text_is_refused_with_one_clear_line(data: bytes, what: str) -> None:
     with pytest.raises(UnreadableInput, match=what) as caught:
         sniff(data, "x.csv")
 
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith("x.csv: ")
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"loss\n1\n2\n", "two columns"),
+        (b"1,2.0\n2,1.5\n", "header"),
+        (b"step,loss\n", "no row"),
+        (b"step,loss\n1;2;3\n4;5;6\n", "as many cells"),
+        (b"a line of text\nand another\n", "two columns"),
+    ],
+)
+def test_what_is_no_table_is_a_text_log_and_refused_as_a_table(data: bytes, what: str) -> None:
+    assert sniff(data, "x.csv") is Format.TEXT
+    with pytest.raises(UnreadableInput, match=what):
+        find_dialect(data, "x.csv")
+
+
+def test_records_cut_at_their_commas_are_no_table() -> None:
+    assert sniff(b"step 0: train 4.2, val 4.3\nstep 1: train 4.2, val 4.3\n", "x") is Format.TEXT
 
 
 def test_text_with_commas_but_no_numbers_is_refused() -> None:

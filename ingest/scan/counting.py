@@ -1,0 +1,195 @@
+"""Which values of a line count: the iteration, its total, the epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from firstfault.telemetry import MAX_ITERATION
+from ingest.role_names import Role
+from ingest.role_words import meaning_of
+
+from .fields import Field, Place
+
+_LAST_WORDS = {
+    **dict.fromkeys(
+        ["iteration", "iter", "step", "update", "itr", "iterations", "steps", "iters"], Role.ITERATION
+    ),
+    **dict.fromkeys(("batch", "minibatch"), Role.BATCH),
+    "epoch": Role.EPOCH,
+}
+_LEADS = frozenset(
+    {"train", "training", "val", "validation", "valid", "test", "testing", "eval", "evaluation", "evaluating"}
+    | {"at", "after", "completed", "finished", "global", "current", "loss", "results", "result", "end", "on"}
+    | {"in", "for", "done", "stats", "metrics", "the", "epoch", "of", "optimizer", "micro"}
+)
+"""Words that may stand before the name of a counter; ``samples per step`` is none."""
+_UNITS = {"epoch": Role.EPOCH, "batch": Role.BATCH, "steps": Role.ITERATION, "iterations": Role.ITERATION}
+_SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test", "eval"})
+_RATES = ("it/s", "s/it")
+
+
+class Style(IntEnum):
+    """What kind of counter a line has; the greater, the more it is to be believed."""
+
+    NONE = 0
+    EPOCH = 1
+    FIRST = 2
+    """A bare number in front."""
+    BAR = 3
+    IN_EPOCH = 4
+    """Begins anew in every epoch."""
+    NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """The slots of a line that count, -1 where there is none."""
+
+    style: Style = Style.NONE
+    key: str = ""
+    step: int = -1
+    total: int = -1
+    epoch: int = -1
+    epoch_total: int = -1
+    epoch_key: str = ""
+
+    @property
+    def has_step(self) -> bool:
+        """Whether it counts more than epochs."""
+        return self.step >= 0
+
+    @property
+    def is_bar(self) -> bool:
+        """Whether it is that of a progress bar."""
+        return self.style is Style.BAR
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether it is one only beside a value that tells."""
+        return self.style in (Style.FIRST, Style.BAR)
+
+    @property
+    def slots(self) -> frozenset[int]:
+        """All slots that are taken."""
+        return frozenset((self.step, self.total, self.epoch, self.epoch_total)) - {-1}
+
+
+NO_COUNTER = Counter()
+
+
+def find_counter(fields: Sequence[Field], numbers: Sequence[str]) -> Counter:
+    """The counter of a line with these values."""
+    roles = [_role(field) for field in fields]
+    counts = [field.slot >= 0 and _is_count(numbers[field.slot]) for field in fields]
+    # 'epoch': 1.0 is how far training is, not which epoch it is in
+    whole = [count and "." not in numbers[field.slot] for field, count in zip(fields, counts, strict=True)]
+    epoch_at = _best(fields, roles, whole, Role.EPOCH)
+    epoch, epoch_total, epoch_key = -1, -1, ""
+    if epoch_at >= 0:
+        epoch, epoch_total, epoch_key = fields[epoch_at].slot, _total(fields, epoch_at), fields[epoch_at].key
+    elif (pair := _bracket_pair(fields, counts)) is not None:
+        epoch_at, epoch, epoch_total, epoch_key = pair, fields[pair].slot, _total(fields, pair), "epoch"
+    style, at, key = _step(fields, roles, counts, epoch_at)
+    if at < 0:
+        style = Style.EPOCH if epoch >= 0 else Style.NONE
+        return Counter(style, epoch_key, epoch=epoch, epoch_total=epoch_total, epoch_key=epoch_key)
+    return Counter(style, key, fields[at].slot, _total(fields, at), epoch, epoch_total, epoch_key)
+
+
+def _role(field: Field) -> Role | None:
+    if field.place is not Place.KEYED:
+        return (
+            _UNITS.get(field.after.lower()) if field.place in (Place.FIRST, Place.ALONE, Place.TIME) else None
+        )
+    if field.after == "%":
+        return None
+    role = meaning_of(field.key).role
+    if role in (Role.ITERATION, Role.EPOCH, Role.BATCH):
+        return role
+    *lead, last = field.key.lower().split()
+    if last in _LAST_WORDS and all(word in _LEADS for word in lead):
+        return _LAST_WORDS[last]
+    if field.after.lower() in ("steps", "iterations", "updates") and field.separator == " ":
+        return Role.ITERATION
+    return role
+
+
+def _step(
+    fields: Sequence[Field], roles: Sequence[Role | None], counts: Sequence[bool], epoch_at: int
+) -> tuple[Style, int, str]:
+    named = _best(fields, roles, counts, Role.ITERATION)
+    if named >= 0:
+        return Style.NAMED, named, fields[named].key or fields[named].after
+    total = _best(fields, roles, counts, Role.TOTAL)
+    if total >= 0 and fields[total].key.lower().startswith("total"):
+        return Style.NAMED, total, fields[total].key
+    batch = _best(fields, roles, counts, Role.BATCH)
+    if batch >= 0:
+        return Style.IN_EPOCH, batch, fields[batch].key or fields[batch].after
+    bar = _bar(fields, counts)
+    if bar >= 0 and bar != epoch_at:
+        return Style.BAR, bar, "progress bar"
+    follower = _next(fields, epoch_at)
+    if follower >= 0 and counts[follower]:
+        return Style.IN_EPOCH, follower, "batch"
+    first = fields[0]
+    if first.place is Place.FIRST and first.after in ("", "/") and counts[0] and epoch_at != 0:
+        return Style.FIRST, 0, "first number"
+    return Style.NONE, -1, ""
+
+
+def _best(fields: Sequence[Field], roles: Sequence[Role | None], counts: Sequence[bool], wanted: Role) -> int:
+    """The first counter of a role, unless another is called a global one."""
+    found = [at for at, role in enumerate(roles) if role is wanted and counts[at]]
+    return min(found, key=lambda at: (not fields[at].key.lower().startswith("global"), at), default=-1)
+
+
+def _bar(fields: Sequence[Field], counts: Sequence[bool]) -> int:
+    """``12%|…| 12/100 [`` or ``12/100 [=====>`` at the front."""
+    for at in range(len(fields) - 1):
+        is_next_total = at + 1 < len(fields) and fields[at + 1].place is Place.TOTAL
+        if not is_next_total or not counts[at]:
+            continue
+        if at and fields[at - 1].after == "%" and fields[at].place is not Place.KEYED:
+            return at
+        if at == 0 and fields[0].place is Place.FIRST:
+            return 0
+    return -1
+
+
+def _next(fields: Sequence[Field], epoch_at: int) -> int:
+    """The counter in brackets behind an epoch (and its total)."""
+    if epoch_at < 0:
+        return -1
+    at = epoch_at + 1
+    if at < len(fields) and fields[at].place is Place.TOTAL:
+        at += 1
+    if at < len(fields) and fields[at].place is Place.NEXT and fields[at].after != "%":
+        return at
+    if at + 1 < len(fields) and fields[at].place is Place.ALONE and fields[at + 1].place is Place.TOTAL:
+        return at
+    return -1
+
+
+def _bracket_pair(fields: Sequence[Field], counts: Sequence[bool]) -> int | None:
+    """``[12/100][300/1563]`` or ``Train: 12 [ 300/1563 …]``: the first of two counters is the epoch."""
+    first = fields[0]
+    is_split = first.place is Place.KEYED and first.key.lower() in _SPLITS
+    if not counts[0] or not (first.place is Place.FIRST or is_split):
+        return None
+    at = 2 if len(fields) > 1 and fields[1].place is Place.TOTAL else 1
+    has_second = (
+        at + 1 < len(fields) and fields[at].place is Place.NEXT and fields[at + 1].place is Place.TOTAL
+    )
+    return 0 if has_second and (at == 2 or is_split) else None
+
+
+def _total(fields: Sequence[Field], at: int) -> int:
+    return fields[at + 1].slot if at + 1 < len(fields) and fields[at + 1].place is Place.TOTAL else -1
+
+
+def _is_count(text: str) -> bool:
+    value = float(text.replace(",", ""))
+    return 0 <= value <= MAX_ITERATION and value.is_integer()

@@ -1,0 +1,222 @@
+r"""The values of a line, and the key that each belongs to: read off the line's shape.
+
+A value is a number or a word for one (``nan``). Its key is what stands between it and the value before:
+``loss: \0``, ``'loss': \0``, ``| lm loss: \0``, ``loss \0``, ``Loss is \0``. In ``train_loss[loss=\0`` the
+block names the key. What has no key is a total (``12/\0``), a mean (``2.3 (\0)``), a part of a time
+(``10:\0``), the next counter (``Epoch [12][\0/3953]``), or nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+MAX_FIELDS = 512
+"""Values of one line: a record of a model with two hundred losses has two hundred and some."""
+MAX_KEY_CHARS = 96
+MAX_KEY_WORDS = 8
+
+_VALUE = re.compile(
+    r"\x00(?P<broken>#(?:QNAN|SNAN|IND|INF)\w*)?"
+    r"|(?<![A-Za-z0-9_.\-])(?P<sign>[+-]?)(?:(?P<nan>nan)|(?P<inf>inf(?:inity)?))"
+    r"(?:xxx|ms|s|(?=[a-z]{1,12}[:(\[]))?(?![A-Za-z0-9_.]*[A-Za-z0-9_])(?P<tail>)"
+    r"|(?:(?<=[:=])|(?<=[:=] ))(?P<sign2>[+-]?)(?:(?P<nan2>nan)|(?P<inf2>inf))(?=[a-z]{1,12}[:(\[])",
+    re.IGNORECASE,
+)
+_MULTIPLIERS = {"K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_SUFFIX = re.compile(r"[KkMGT](?![A-Za-z])|[A-Za-zµ%][A-Za-z/%]*")
+_AFTER = re.compile(r" ?([A-Za-z][A-Za-z/]*)(?=\s*(?:[,|;)\]]|$|\s-\s|\s\s))")
+_WRAPPER = re.compile(
+    r"(?:tensor|array|float|Array|Decimal|DeviceArray|np\.float\d+|numpy\.float\d+|mean|avg)?[(\[{<\"'$~*#≈]+$"
+)
+_SEPARATOR = re.compile(r"\s*(?::=|=+>|->|[:=])\s*$")
+_CELL = re.compile(r"(?<=\S)\s*\|\s*$")
+"""Between the cells of a boxed table, whose first cell is the key."""
+_QUOTED_KEY = re.compile(r"[\"']([A-Za-z][\w./ -]*)[\"']\s*,\s*$")
+_QUOTES = "\"'`*_“”‘’"
+_HARD = re.compile(
+    r"[|,;{}()<>\"'\t!?\[\]=•·]|\s\s|(?<=\.)\s|(?:^|\s)[-–—*+>]+(?=\s|$)|:(?=\s|$)|^[-+/.:]+|\x00"
+)
+_INNER_COLON = re.compile(r":(?=\S)")
+_PARENTHESES = re.compile(r"\s*\([^()]{0,40}\)$")
+_BLOCK = re.compile(r"([A-Za-z_][\w./ -]*?)[\"']?\s*[:=]?\s*[\[{(]+[\s\"']*$")
+_VERBS = re.compile(r"(?:\s+(?:is|was|are|of|now|currently|equals|at|to|got))+$", re.IGNORECASE)
+_AT_VALUE = re.compile(r"[:=,|(\[{<'\"±]\s*$")
+_IN_SENTENCE = re.compile(r"[ -][A-Za-z]")
+_NAME_OF_LOSS = re.compile(r"(?:loss|norm|ppl|acc|is|avg|\d)\s*$|^\s*$", re.IGNORECASE)
+_UNIT = re.compile(r"\s*\((?:ms|s|sec|us|min)\)$")
+_SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test", "eval"})
+_FILLER = re.compile(r"[\s.…_-]+$")
+
+
+class Place(Enum):
+    """How a value stands to the values before it."""
+
+    KEYED = "keyed"
+    ALONE = "alone"
+    FIRST = "first"
+    """Without a key at the start of the message."""
+    TOTAL = "total"
+    NEXT = "next"
+    """Follows in brackets: the next counter."""
+    LIST = "list"
+    r"""One more of a list that began with a value with a key: ``loss: [\0][\0]``."""
+    MEAN = "mean"
+    """In parentheses or behind ±: says something of the value before."""
+    TIME = "time"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One value of a line."""
+
+    key: str
+    place: Place
+    slot: int
+    """Number of the slot it stands in; -1 where the shape itself says the value."""
+    constant: float = 0.0
+    factor: float = 1.0
+    separator: str = ""
+    """``:``, ``=``, a blank; empty without a key."""
+    after: str = ""
+    """The word behind the value: a unit, or a name where there is no key."""
+    block: str = ""
+
+
+def read_fields(message: str, first_slot: int = 0) -> list[Field]:
+    r"""All values of the shape of a message, in order; its slots are counted from ``first_slot``.
+
+    >>> [(each.key, each.slot, each.place.value) for each in read_fields("step \0/ \0 | lm loss: \0 |")]
+    [('step', 0, 'keyed'), ('', 1, 'total'), ('lm loss', 2, 'keyed')]
+    """
+    fields: list[Field] = []
+    slot, end, block = first_slot, 0, ""
+    for match in _VALUE.finditer(message):
+        gap = message[end : match.start()]
+        if not match[0].startswith("\0") and _is_mentioned(gap, message[match.end() :]):
+            continue
+        end = match.end()
+        is_slot = match[0].startswith("\0")
+        block = _block_after(gap, block)
+        place, key, separator, inner = _key_of(gap, is_first=not fields)
+        block = inner or block
+        if place is Place.NEXT and fields and _is_listed(fields[-1], gap):
+            place = Place.LIST
+        factor, after, end = _suffix(message, end)
+        fields.append(
+            Field(
+                key,
+                place,
+                slot if is_slot and not match["broken"] else -1,
+                _constant(match),
+                factor,
+                separator,
+                after,
+                block if place is Place.KEYED else "",
+            )
+        )
+        slot += is_slot
+        if place is Place.TIME and len(fields) > 1:
+            fields[-2] = _as_time(fields[-2])
+        if len(fields) == MAX_FIELDS:
+            break
+    return fields
+
+
+def _is_mentioned(gap: str, rest: str) -> bool:
+    """Whether the word nan or inf is part of a name or a sentence: ``number of nan iterations: 0``."""
+    if _AT_VALUE.search(gap):
+        return False
+    return _IN_SENTENCE.match(rest) is not None or not _NAME_OF_LOSS.search(gap)
+
+
+def _is_listed(before: Field, gap: str) -> bool:
+    is_value = before.place in (Place.KEYED, Place.LIST) and "epoch" not in before.key.lower()
+    return gap == "][" and is_value and before.key.lower() not in _SPLITS
+
+
+def _constant(match: re.Match[str]) -> float:
+    """The value that the shape says: a broken number of a Windows runtime, or a word."""
+    broken = match["broken"]
+    if broken:
+        return float("inf") if broken.startswith("#INF") else float("nan")
+    if match["nan"] or match["nan2"]:
+        return float("nan")
+    return float("-inf") if "-" in (match["sign"] or match["sign2"] or "") else float("inf")
+
+
+def _as_time(field: Field) -> Field:
+    return Field("", Place.TIME, field.slot)
+
+
+def _suffix(message: str, end: int) -> tuple[float, str, int]:
+    """The factor of a value that ends at ``end``, the word behind it, and where what is glued to it ends."""
+    glued = _SUFFIX.match(message, end)
+    if glued is not None:
+        return _MULTIPLIERS.get(glued[0], 1.0), glued[0], glued.end()
+    after = _AFTER.match(message, end)
+    return 1.0, "" if after is None else after[1], end
+
+
+def _key_of(gap: str, *, is_first: bool) -> tuple[Place, str, str, str]:
+    """Place, key, separator and block of the value behind ``gap``."""
+    bare = gap.strip()
+    unkeyed = _unkeyed(gap, bare, is_first=is_first)
+    if unkeyed is not None:
+        return unkeyed, "", "", ""
+    quoted = _QUOTED_KEY.search(gap)
+    if quoted is not None:
+        return Place.KEYED, quoted[1].strip(), ",", ""
+    text = _WRAPPER.sub("", gap.rstrip())
+    found = _CELL.search(text) if is_first else None
+    found = found or _SEPARATOR.search(text)
+    separator = " " if found is None else found[0].strip()
+    text = (text if found is None else text[: found.start()]).rstrip()
+    if found is None and text and text == gap:  # nothing stands between: a name that ends in the number
+        return Place.ALONE, "", "", ""
+    key, inner = _name_in(text)
+    if not key:
+        return (Place.FIRST if is_first else Place.ALONE), "", "", ""
+    return Place.KEYED, key, separator, inner
+
+
+def _unkeyed(gap: str, bare: str, *, is_first: bool) -> Place | None:
+    """The place of a value with no letters before it, None if there are some."""
+    if any(letter.isalpha() for letter in bare):
+        return Place.TOTAL if bare in ("of", "out of") else None
+    if is_first:
+        return Place.FIRST
+    if bare == "/":
+        return Place.TOTAL
+    if gap in (":", "<") or (gap == "-" and not is_first):
+        return Place.TIME
+    if bare in ("(", "±", "+/-", "+-", "[±", "(±", "(avg:", "~"):
+        return Place.MEAN
+    if bare in ("][", "] [", ":", "[", "]", "|", "],[", "]:["):
+        return Place.NEXT
+    return Place.ALONE
+
+
+def _name_in(text: str) -> tuple[str, str]:
+    """The key at the end of ``text`` and the block that opens right before it."""
+    unit = _UNIT.search(text)
+    text = _PARENTHESES.sub("", text)
+    text = _FILLER.sub("", text.rstrip(_QUOTES + " "))
+    text = _VERBS.sub("", text)
+    start = 0
+    for hard in _HARD.finditer(text):
+        start = hard.end()
+    key = text[start:].strip(_QUOTES + " ")
+    inner = _BLOCK.search(text[:start])
+    words = key.split()
+    key = " ".join(words[-MAX_KEY_WORDS:])[-MAX_KEY_CHARS:]
+    if not any(letter.isalpha() for letter in key):
+        return "", ""
+    key += "" if unit is None else f" {unit[0].strip()}"
+    return key, "" if inner is None else inner[1].split()[-1].strip(_QUOTES)
+
+
+def _block_after(gap: str, block: str) -> str:
+    """The block that is still open behind ``gap``."""
+    return "" if block and any(end in gap for end in "]})") else block

@@ -1,0 +1,127 @@
+"""A text log of any kind, read line by line: what `ingest.line_formats` opens as its last resort."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from firstfault.telemetry import UNNAMED_RANK
+from firstfault.wire import Defaults
+from ingest.blocks import RecordBatch
+from ingest.errors import UnreadableInput
+from ingest.joining import concatenate
+from ingest.log_reader import Understood
+
+from .assemble import Part, batch_of, columns_of, gather
+from .chains import Chain
+from .clean import Cleaner
+from .clock import Clock
+from .counting import Style
+from .losses import LossChoice
+from .pieces import by_shape, split_lines
+from .plans import Kind
+from .shapes import ShapeBook
+
+
+class TextScanner:
+    """Reads the lines of one text log in order."""
+
+    is_wire = False
+    says_attempt = False
+
+    def __init__(self, defaults: Defaults, source: str, wanted: Mapping[str, str] | None = None) -> None:
+        self._run = defaults.run or source
+        self._rank = UNNAMED_RANK if defaults.rank is None else defaults.rank
+        self._source = source
+        self._cleaner = Cleaner()
+        self._book = ShapeBook()
+        self._clock = Clock()
+        self._loss = LossChoice((wanted or {}).get("loss"))
+        self._chain = Chain()
+        self._lines = 0
+        self._used = 0
+        self._counters: Tally[str] = Tally()
+        self._columns: dict[str, str] = {}
+        self._guess = ""
+
+    def decode(self, data: bytes) -> RecordBatch:
+        """The records of the next whole lines."""
+        return self._scan(self._cleaner.clean(data))
+
+    def finish(self) -> RecordBatch | None:
+        """The records of what was held back.
+
+        Raises:
+            UnreadableInput: no line of the log was recognised.
+        """
+        rest = self._scan(self._cleaner.finish())
+        if not self._columns:
+            raise UnreadableInput(f"{self._source}: {self._reason()}")
+        return rest
+
+    def _reason(self) -> str:
+        """Why nothing was recognised, and what came nearest."""
+        reason = f"must hold records of a training loop, but none of its {self._lines} lines is one"
+        return f"{reason}; the nearest is {self._guess!r}" if self._guess else reason
+
+    def anew(self) -> Callable[[bytes], RecordBatch] | None:
+        """None: lines depend on those before them."""
+        return None
+
+    def understood(self) -> Understood:
+        """What was understood so far."""
+        counter = self._counters.most_common(1)[0][0] if self._counters else "record number"
+        return Understood(
+            format="text log",
+            counter=counter,
+            columns=tuple(self._columns.items()),
+            lines=self._lines,
+            used_lines=self._used,
+            guess=self._guess if not self._columns else "",
+        )
+
+    def _scan(self, data: bytes) -> RecordBatch:
+        lines = split_lines(data)
+        groups = by_shape(lines)
+        self._lines += sum(len(group.line_S) for group in groups)
+        parts: list[Part] = []
+        for group in groups:
+            plan = self._book.plan_of(group.shape, group.example)
+            if plan.kind is Kind.NOISE:
+                if plan.looks_like_record and not self._guess:
+                    self._guess = group.example[:120].decode("utf-8", "replace")
+                continue
+            printer_S = np.full(len(group.line_S), self._rank, np.int64)
+            if plan.rank_slot >= 0:
+                printer_S = np.nan_to_num(group.values_SK[:, plan.rank_slot], nan=-1).astype(np.int64)
+            parts.append(Part(plan, group.line_S, group.values_SK, printer_S))
+        parts = self._chain.attached(parts)
+        self._chain.advance(len(lines))
+        return self._records(parts) if parts else concatenate([])
+
+    def _records(self, parts: list[Part]) -> RecordBatch:
+        found = gather(parts)
+        changes = self._loss.choose(
+            (int(part.line_S[0]), value.loss_order, value.key)
+            for part in parts
+            for value in part.plan.values
+            if value.loss_order is not None and part.plan.kind is not Kind.COUNTER
+        )
+        iteration_N = self._clock.iterations(found.counted)
+        keep_N = found.counted.is_record_N
+        numbers = columns_of(found, changes, keep_N)
+        self._note(parts)
+        return batch_of(self._run, iteration_N[keep_N], found.counted.printer_N[keep_N], numbers)
+
+    def _note(self, parts: list[Part]) -> None:
+        for part in parts:
+            self._used += len(part.line_S)
+            if part.plan.counter.style is not Style.NONE:
+                self._counters[part.plan.counter.key] += len(part.line_S)
+            for value in part.plan.values:
+                read_as = (
+                    "loss" if value.key == self._loss.key and value.loss_order is not None else value.name
+                )
+                self._columns[value.key] = read_as

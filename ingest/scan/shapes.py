@@ -1,0 +1,51 @@
+"""Remembers the plan of each shape of line that was seen."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from .plans import NOISE, Plan, make_plan
+from .prefixes import Part, Prefix, read_prefix
+from .tokens import NUMBER, tokenize
+
+MAX_SHAPES = 1 << 15
+"""Plans that are kept: a log has dozens; free text makes a new shape with every line."""
+_NUMBER = re.compile(NUMBER)
+_VALUE = re.compile(rb"(?i)\0|nan|inf")
+_PROMISING = re.compile(
+    rb"(?i)loss|norm|step|iter|epoch|nan|inf|lr|rate|batch|update|rank|acc|err|rmse|nll|ppl|\bit\b|=|:|\|"
+)
+
+
+class ShapeBook:
+    """Plans by shape, the oldest let go when there are too many."""
+
+    def __init__(self) -> None:
+        self._plans: dict[bytes, Plan] = {}
+
+    def plan_of(self, shape: bytes, example: bytes) -> Plan:
+        """The plan for lines of ``shape``, of which ``example`` is one."""
+        plan = self._plans.get(shape)
+        if plan is None:
+            plan = self._plans[shape] = _plan(shape, example)
+            if len(self._plans) > MAX_SHAPES:
+                del self._plans[next(iter(self._plans))]
+        return plan
+
+
+def _plan(shape: bytes, example: bytes) -> Plan:
+    if not _VALUE.search(shape) or not _PROMISING.search(shape):
+        return NOISE
+    prefix = read_prefix(example)
+    starts = [found.start() for found in _NUMBER.finditer(example)]
+    first_slot = sum(start < prefix.end for start in starts)
+    message = tokenize(example[prefix.end :])
+    if first_slot + len(message.numbers) != len(starts):  # the prefix ends inside a number
+        prefix, first_slot, message = Prefix(0), 0, tokenize(example)
+    numbers = [number.decode() for number in tokenize(example).numbers]
+    plan = make_plan(message.shape.decode("utf-8", "replace"), numbers, first_slot)
+    rank = prefix.get(Part.RANK)
+    if plan.rank_slot < 0 and rank is not None and rank.start in starts:
+        return replace(plan, rank_slot=starts.index(rank.start))
+    return plan
