@@ -6,6 +6,7 @@ needs it, so that a small file is judged in under a second.
 
 from __future__ import annotations
 
+import shlex
 import sys
 import traceback
 from pathlib import Path
@@ -92,6 +93,15 @@ def replay(
         Path | None,
         typer.Option("--quarantine", metavar="FILE", help="Keep what was rejected here, as JSON lines."),
     ] = None,
+    html: Annotated[
+        str | None,
+        typer.Option(
+            "--html", metavar="FILE", help="Also write one page that stands alone; - is standard output."
+        ),
+    ] = None,
+    is_detailed: Annotated[
+        bool, typer.Option("--details", help="All that was recognised of the files, and all remarks.")
+    ] = False,
     config: ConfigFile = None,
 ) -> None:
     """Judge log files: a sentence that says what happened, why, and what to do.
@@ -118,6 +128,9 @@ def replay(
             is_following=is_following,
             quarantine=quarantine,
             config=config,
+            html=html,
+            is_detailed=is_detailed,
+            command=shlex.join(["firstfault", "replay", *(str(path) for path in paths)]),
         )
         status = run_replay(request)
     raise typer.Exit(status)

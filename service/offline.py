@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from detectors.evidence import Certainty
 from detectors.verdict import Verdict, canonical_bytes, to_json
-from ingest.blocks import RecordBatch
+from ingest.blocks import IterationBlock, RecordBatch
 from ingest.errors import UnreadableInput
 from ingest.file_source import FileConfig, FileNotes, FileSource, Progress, StreamConfig
 from ingest.job_folders import PassedOver
@@ -20,8 +20,10 @@ from ingest.sniff import Format
 from .config import Settings
 from .curves import CurvePoint
 from .errors import ConfigError
+from .picture import AttemptPicture, Pictures
 from .pipeline import Pipeline
 from .rejects import Quarantine, RejectTally
+from .strides import Strides, StrideWatch
 
 FORMATS: Mapping[str, Format] = {
     "jsonl": Format.JSON_LINES,
@@ -46,6 +48,9 @@ class JudgedRun:
     curve: Sequence[CurvePoint] = ()
     attempt: int = 0
     """The attempt whose curve it is."""
+    strides: Strides = field(default_factory=Strides)
+    pictures: Sequence[AttemptPicture] = ()
+    """What the page is drawn from, where one was asked for."""
 
     @property
     def body(self) -> dict[str, Any]:
@@ -97,6 +102,8 @@ class ReplayOptions:
     stdin: BinaryIO | None = None
     quarantine: Quarantine | None = None
     watcher: Watcher | None = None
+    is_drawn: bool = False
+    """Whether pictures of the runs are wanted."""
 
 
 def format_of(name: str | None) -> Format | None:
@@ -193,7 +200,9 @@ class _Reading:
         self.unreadable = ""
         self._options = options
         self._tally = RejectTally()
-        self._pipeline = Pipeline(options.settings.pipeline, options.settings.detectors)
+        self._strides = StrideWatch()
+        self._pictures = Pictures() if options.is_drawn else None
+        self._pipeline = Pipeline(options.settings.pipeline, options.settings.detectors, on_block=self._see)
         settings = options.settings
         self._source = FileSource(
             job,
@@ -264,7 +273,22 @@ class _Reading:
 
     def _judged(self, name: str, *, ended: bool) -> JudgedRun:
         verdict = self._pipeline.verdict(name, ended=ended)
-        return _with_curve(self._pipeline, name, verdict) if ended else JudgedRun(verdict=verdict)
+        if not ended:
+            return JudgedRun(verdict=verdict)
+        aligners = self._pipeline.aligners(name)
+        run = _with_curve(self._pipeline, name, verdict)
+        run = replace(run, strides=self._strides.take(name, aligners))
+        if self._pictures is None:
+            return run
+        first = verdict.incidents[0].first if verdict.incidents else None
+        onset = None if first is None else (first.attempt, first.iteration)
+        return replace(run, pictures=self._pictures.take(name, aligners, onset))
+
+    def _see(self, block: IterationBlock) -> None:
+        """Keep of a settled block what is told beside the verdict."""
+        self._strides.update(block)
+        if self._pictures is not None:
+            self._pictures.update(block)
 
     def _why_empty(self) -> str:
         paths = ", ".join(file.path for file in self.job.files[:3])

@@ -1,9 +1,9 @@
 """What is kept of a run while it is read so that it can be drawn afterwards: bounded, whatever its length.
 
-    pictures = Pictures()
-    pipeline = Pipeline(…, on_block=pictures.update)
-    …                                               # all records
-    pictures.take("llama-7b", pipeline.aligners("llama-7b"), onset)
+pictures = Pictures()
+pipeline = Pipeline(…, on_block=pictures.update)
+…                                               # all records
+pictures.take("llama-7b", pipeline.aligners("llama-7b"), onset)
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class Pictures:
         """Take the next settled block."""
         self._fold(block.run, block.attempt).update(block)
 
-    def take(self, run: str, aligners: Iterable[AttemptAligner], onset: tuple[int, int] | None) -> list[AttemptPicture]:
+    def take(
+        self, run: str, aligners: Iterable[AttemptAligner], onset: tuple[int, int] | None
+    ) -> list[AttemptPicture]:
         """The attempts of ``run`` in order, with what has not settled; ``onset`` is (attempt, iteration).
 
         What was kept of the run is let go of.

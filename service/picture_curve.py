@@ -66,7 +66,8 @@ class CurveFolder:
         rows = _rows(iteration_T[some_T], block.values_TR[some_T], block.present_TR[some_T], inferred_TR)
         bucket_T = (self._count + np.arange(count)) // self._width
         place_B = np.arange(len(self._columns[0])) if self._columns else np.empty(0, np.int64)
-        joined = [np.concatenate(pair) for pair in zip(self._columns, rows, strict=True)] or rows
+        held = self._columns or [row[:0] for row in rows]
+        joined = [np.concatenate(pair) for pair in zip(held, rows, strict=True)]
         self._columns = _merged(joined, np.concatenate([place_B, bucket_T]))
         self._count += count
         while len(self._columns[0]) > MAX_BUCKETS:
@@ -171,6 +172,19 @@ def _first_known(values: Floats, first: Ints, last: Ints) -> Floats:
 
 
 def _bucket(row: tuple[Any, ...]) -> CurveBucket:
-    first, last, *numbers = row
-    known = [value if np.isfinite(value) else None for value in numbers[:6]]
-    return CurveBucket(first, last, *known, *numbers[6:])
+    first, last, start, least, greatest, end, low, high, *counts = row
+    return CurveBucket(
+        first,
+        last,
+        _known(start),
+        _known(least),
+        _known(greatest),
+        _known(end),
+        _known(low),
+        _known(high),
+        *counts,
+    )
+
+
+def _known(value: float) -> float | None:
+    return value if np.isfinite(value) else None

@@ -62,9 +62,9 @@ class RankStrip:
     cells_BR: NDArray[np.uint8]
 
     def first_bad(self, rank: int) -> int | None:
-        """The first column's iteration at which a rank is not as its peers; None if it always is."""
+        """The first column's iteration at which a rank differs or is not finite; None if it never is."""
         at = self.ranks.index(rank)
-        bad = np.flatnonzero(self.cells_BR[:, at] >= Cell.LEVEL_4)
+        bad = np.flatnonzero(self.cells_BR[:, at] >= Cell.DIFFERS)
         return self.first[int(bad[0])] if len(bad) else None
 
 
@@ -86,7 +86,7 @@ class RankFolder:
         present_TR = number.present_TR if number is not None else checksum.present_TR if checksum else None
         if present_TR is None or not present_TR.any():
             return
-        some_T = present_TR.any(axis=1)
+        some_T: Flags = np.any(present_TR, axis=1)
         if number is not None:
             code_TR, away_TR = _of_number(number, some_T, is_count=self._kind == "count")
         else:
@@ -119,7 +119,8 @@ class RankFolder:
             return cells_BR
         usual_B = slice(None) if onset is None else self._last_B < onset
         usual = self._away_BR[usual_B][self._code_BR[usual_B] == Cell.SAME]
-        scale = 1.4826 * float(np.median(usual)) if len(usual) else 0.0  # MAD of a Gaussian
+        # 1.4826: MAD of a Gaussian; tails are heavier than its, so that the first level is left to 1 in 200
+        scale = max(1.4826 * np.median(usual), np.quantile(usual, 0.995) / _LEVELS[0]) if len(usual) else 0.0
         # ranks that print the same rounded value have no scale: then any difference counts as one level
         away_BR = self._away_BR[part] / (scale if scale > 0.0 else 1e-3)
         levels_BR = np.digitize(away_BR, _LEVELS).astype(np.uint8) + np.uint8(Cell.SAME)
@@ -137,13 +138,12 @@ class RankFolder:
         bucket = np.concatenate([np.arange(len(self._first_B)), bucket_T])
         self._count += len(iteration_T)
         self._ranks_R = union_R
-        self._hold(
-            [*map(np.concatenate, ((self._first_B, iteration_T), (self._last_B, iteration_T))), code, away],
-            bucket,
-        )
+        first_B = np.concatenate([self._first_B, iteration_T])
+        last_B = np.concatenate([self._last_B, iteration_T])
+        self._hold([first_B, last_B, code, away], bucket)
         while self._code_BR.size > max(MAX_CELLS, 2 * len(union_R)):
             self._width *= 2
-            held = [self._first_B, self._last_B, self._code_BR, self._away_BR]
+            held: list[NDArray[Any]] = [self._first_B, self._last_B, self._code_BR, self._away_BR]
             self._hold(held, np.arange(len(self._first_B)) // 2)
 
     def _hold(self, columns: Sequence[NDArray[Any]], bucket: Ints) -> None:
@@ -197,7 +197,10 @@ def _of_checksum(
         for group in np.unique(group_R):
             member = np.flatnonzero((group_R == group) & present_TR[t])
             _, inverse, counts = np.unique(
-                np.stack([high_TR[t, member], low_TR[t, member]]), axis=1, return_inverse=True, return_counts=True
+                np.stack([high_TR[t, member], low_TR[t, member]]),
+                axis=1,
+                return_inverse=True,
+                return_counts=True,
             )
             if len(counts) > 1:
                 is_top = counts == counts.max()

@@ -27,17 +27,17 @@ def reasons(root: Incident, ink: Ink) -> list[str]:
     first = root["first"]
     lines: list[str] = []
     for at, cause in enumerate(root.get("causes", [])[:_MAX_CAUSES]):
-        lines += field("Cause" if at == 0 else "  or", _cause_words(cause), ink)
+        lines += field("Cause" if at == 0 else "  or", cause_words(cause), ink)
     lines += field("Certainty", f"{root['certainty']}, first alarm at iteration {_detected(root)}", ink)
     for at, suspect in enumerate([s for s in first.get("suspects", []) if s.get("why")][:_MAX_SUSPECTS]):
         lines += field("Why" if at == 0 else "", f"rank {suspect['rank']}: {clean(suspect['why'], 400)}", ink)
     if first.get("note"):
         lines += field("Note", clean(first["note"], 400), ink)
-    lines += field("Victims", _victim_words(first), ink) if first.get("victims") else []
-    chain = [f"{_label(link)} at iteration {link['iteration']}" for link in root.get("chain", [])[1:]]
+    lines += field("Victims", victim_words(first), ink) if first.get("victims") else []
+    chain = [f"{label_of(link)} at iteration {link['iteration']}" for link in root.get("chain", [])[1:]]
     lines += field("Then", ", ".join(chain), ink) if chain else []
-    lines += field("Last good", _last_good_words(root.get("last_good") or {}), ink)
-    cost = _cost_words(root.get("cost") or {})
+    lines += field("Last good", last_good_words(root.get("last_good") or {}), ink)
+    cost = cost_words(root.get("cost") or {})
     lines += field("Cost", cost, ink) if cost else []
     for at, advice in enumerate(root.get("advice", [])):
         lines += _advice_lines(advice, ink, is_first=at == 0)
@@ -48,18 +48,21 @@ def _detected(root: Incident) -> object:
     return root.get("detected_at_iteration", "?")
 
 
-def _label(link: Mapping[str, Any]) -> str:
+def label_of(link: Mapping[str, Any]) -> str:
+    """The label of a link of the chain, in words."""
     return LABEL_WORDS.get(str(link["label"]), str(link["label"]))
 
 
-def _victim_words(first: Mapping[str, Any]) -> str:
+def victim_words(first: Mapping[str, Any]) -> str:
+    """The ranks that turned bad after the first."""
     victims = [int(rank) for rank in first["victims"]]
     listed = rank_words(victims, int(first.get("victim_count") or 0))
     did = "waited" if first.get("metric") == "heartbeat" else "turned bad after it"
     return f"{'rank' if len(victims) == 1 else 'ranks'} {listed} {did}"
 
 
-def _cause_words(cause: Mapping[str, Any]) -> str:
+def cause_words(cause: Mapping[str, Any]) -> str:
+    """Kind and stage of a cause, how sure it is, and why."""
     words = clean(str(cause["kind"]).replace("_", " "))
     if cause.get("stage") not in (None, "", "unknown"):
         words += f", {clean(str(cause['stage']).replace('_', ' '))}"
@@ -69,7 +72,8 @@ def _cause_words(cause: Mapping[str, Any]) -> str:
     return f"{words}: {because}" if because else words
 
 
-def _last_good_words(last_good: Mapping[str, Any]) -> str:
+def last_good_words(last_good: Mapping[str, Any]) -> str:
+    """The last state that is known to be good, and what to restore."""
     if last_good.get("iteration") is None:
         return "unknown: no iteration is known to be clean"
     words = f"iteration {last_good['iteration']}"
@@ -82,7 +86,8 @@ def _last_good_words(last_good: Mapping[str, Any]) -> str:
     return f"{words}; restore {clean(last_good['checkpoint'], 200)}{of}"
 
 
-def _cost_words(cost: Mapping[str, Any]) -> str:
+def cost_words(cost: Mapping[str, Any]) -> str:
+    """What the fault has cost so far; empty if it is not known."""
     words = []
     if cost.get("iterations_since_onset"):
         low, high = cost["iterations_since_onset"]

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 from ingest.errors import UnreadableInput
 from ingest.file_source import Progress
 from ingest.job_folders import PassedOver
-from ingest.jobs import Job
+from ingest.jobs import STANDARD_INPUT, Job
 
 from .config import load_settings
 from .edge import Exit, say
+from .html_file import write_page
 from .ink import clean, ink_for
 from .offline import JudgedJob, JudgedRun, ReplayOptions, follow_jobs, judge_jobs, readable_jobs
 from .rejects import Quarantine
@@ -44,6 +45,11 @@ class ReplayRequest:
     is_following: bool = False
     quarantine: Path | None = None
     config: Path | None = None
+    html: str | None = None
+    """Where the page goes; ``-`` is standard output."""
+    is_detailed: bool = False
+    command: str = "firstfault replay"
+    """How this was asked for, as the page says it."""
 
 
 def run_replay(request: ReplayRequest) -> int:
@@ -63,11 +69,14 @@ def run_replay(request: ReplayRequest) -> int:
             stdin=sys.stdin.buffer,
             quarantine=quarantine,
             watcher=None if request.is_following else bar.update,
+            is_drawn=request.html is not None,
         )
         judged = _follow(jobs, options, request) if request.is_following else judge_jobs(jobs, options)
         finished = list(_print_json(judged) if request.as_json else judged)
     everything = [*missing, *without_strangers(finished, passed)]
-    if not request.as_json:
+    if request.html is not None:
+        write_page(everything, request.html, request.command)
+    if not request.as_json and request.html != STANDARD_INPUT:
         _print_report(finished)
     _talk(everything)
     for line in passed.lines():

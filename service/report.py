@@ -154,8 +154,8 @@ def _evidence_row(one: Mapping[str, Any]) -> tuple[str, ...]:
         clean(one["metric"], 22),
         rank_words(ranks, len(ranks), limit=2) if ranks else "-",
         str(one["iteration"]),
-        _value(one.get("statistic")),
-        _value(one.get("threshold")),
+        value_words(one.get("statistic")),
+        value_words(one.get("threshold")),
     )
 
 
@@ -178,14 +178,14 @@ def _coverage_lines(verdict: Verdict, ink: Ink) -> list[str]:
     for at, blind in enumerate(coverage.get("blind_to", [])):
         lines += field("Blind to" if at == 0 else "", clean(blind, 300), ink)
     for at, note in enumerate(verdict.get("annotations", [])[:_MAX_ROWS]):
-        lines += field("Benign" if at == 0 else "", _annotation_words(note), ink)
+        lines += field("Benign" if at == 0 else "", annotation_words(note), ink)
     for at, note in enumerate(coverage.get("notes", [])[:_MAX_ROWS]):
         lines += field("Noted" if at == 0 else "", clean(note, 300), ink)
-    lost = _lost_words(coverage)
+    lost = lost_words(coverage)
     return lines + (field("Records", lost, ink) if lost else [])
 
 
-def _lost_words(coverage: Mapping[str, Any]) -> str:
+def lost_words(coverage: Mapping[str, Any]) -> str:
     """What became of the records that no check saw; empty when all were used."""
     words = [f"{coverage.get('records', 0)} read"]
     named = {"rejected": "rejected", "late": "late", "conflicts": "in conflict", "padding": "padding"}
@@ -199,12 +199,14 @@ def _lost_words(coverage: Mapping[str, Any]) -> str:
     return ", ".join(words) if len(words) > 1 else ""
 
 
-def _annotation_words(note: Mapping[str, Any]) -> str:
+def annotation_words(note: Mapping[str, Any]) -> str:
+    """A benign event, and its first few numbers."""
     detail = note.get("detail") or {}
-    extra = ", ".join(f"{clean(key, 24)} {_value(value)}" for key, value in list(detail.items())[:3])
+    extra = ", ".join(f"{clean(key, 24)} {value_words(value)}" for key, value in list(detail.items())[:3])
     words = f"{clean(str(note['kind']).replace('_', ' '))} at iteration {note['iteration']}"
     return f"{words} ({extra})" if extra else words
 
 
-def _value(value: object) -> str:
+def value_words(value: object) -> str:
+    """A number of the evidence, as short as it gets."""
     return f"{value:.5g}" if isinstance(value, float) else clean("-" if value is None else value, 20)

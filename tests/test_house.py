@@ -25,6 +25,7 @@ DATA_FILES = {
     "detectors/verdict.schema.json",
     "service/api/examples.json",
     "service/local_kafka.pom.xml",
+    "service/report.css",
     *SCHEMA,
     *PAGE,
 }
