@@ -19,14 +19,24 @@ TRAIN = _set_of("train training trn tr trainer learn learner")
 HOW_OFTEN = _set_of(
     "step steps iter iteration batch minibatch mini inner cur curr current last raw log logs metric metrics"
     " stat stats scalar scalars value item perf per losses optim now actual"
+    " sample example record info minibatches"
 )
-AVERAGED = _set_of("avg average mean running smooth smoothed smoothing ema moving median epoch interval win")
+AVERAGED = _set_of(
+    "avg avr aver average mean running smooth smoothed smoothing ema moving median epoch interval win"
+)
 WHOLE = _set_of("total tot overall all sum full combined final global reduced main model accumulated")
 MAIN = _set_of(
     "lm nll ce xent crossentropy mlm clm ar causal language modeling masked pretrain pretraining sft token"
     " tokens gpt ntp next base task objective dpo ctc mse"
 )
-WEAK_LOSS = _set_of("nll xent crossentropy mlm clm logloss mlogloss elbo cost objective mse rmse mae bpc bpb")
+WEAK_LOSS = _set_of(
+    "nll xent crossentropy mlm clm logloss mlogloss elbo cost objective objf obj mse rmse mae bce bpc bpb"
+    " deviance err errs error errors merror"
+)
+WEAKER_LOSS = _set_of("ppl perplexity ppx")
+"""Judged as the loss where not even a weak one is there."""
+KIND_OF_LOSS = _set_of("binary multi sparse categorical softmax sigmoid language token log neg l 1 2")
+"""Words that change nothing about what a weak loss is."""
 AUXILIARY = _set_of(
     "aux auxiliary balancing balance z router kl kld reg regularization regularizer commitment commit"
     " consistency entropy ent penalty gp alpha temperature contrastive weight decay"
@@ -55,6 +65,7 @@ SAME = {
     "gradscale": ("grad", "scale"),
     "lossscaler": ("loss", "scale"),
     "logloss": ("logloss",),
+    "likelihood": ("lik",),
 }
 NORM_EXTRA = _set_of(
     "global total l 2 0 before pre preclip unclipped clip clipping optim parameter params sum"
@@ -70,6 +81,12 @@ CONTEXT = re.compile(
     r"(^|[^a-z])(time|times|sec|secs|seconds|s|ms|epoch|epochs|tokens|samples|step|steps|iter|iters|num|count|lr|lrs"
     r"|learning|throughput|memory|mem|elapsed|eta)\d*([^a-z]|$)"
 )
+POSSESSIVE = re.compile(r"'s\b")
+"""``training's auc``."""
+PLAYER = re.compile(r"([DG]_|(Err|err|loss)_[DG]$)\w*")
+"""``G_GAN``, ``D_real``, ``Err_G``: the names of the losses of two players, where no word says loss."""
+TERM = re.compile(r"l_[a-z]\w*")
+"""``l_pix``, ``l_g_percep``: terms of a loss."""
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 SCOPED_HERE = frozenset(
     {"loss", "global_loss", "lr", "grad_norm", "loss_scale", "tokens", "skipped", "step_time_s"}

@@ -15,6 +15,7 @@ from functools import lru_cache
 from firstfault.telemetry import Kind, contract_of
 
 from .role_names import SPELLED, TOTALS, Role
+from .role_translations import TRANSLATIONS
 from .role_vocabulary import (
     AUXILIARY,
     AVERAGED,
@@ -22,20 +23,25 @@ from .role_vocabulary import (
     EVAL,
     EVALUATION,
     HOW_OFTEN,
+    KIND_OF_LOSS,
     LEADS,
     MAIN,
     MILLISECONDS,
     NORM_EXTRA,
+    PLAYER,
     PLAYERS,
+    POSSESSIVE,
     RATE_EXTRA,
     SAME,
     SCOPED_HERE,
     SECONDS,
     SKIP_WORDS,
+    TERM,
     TEST,
     TIME_WORDS,
     TRAIN,
     WEAK_LOSS,
+    WEAKER_LOSS,
     WHOLE,
     WORD,
 )
@@ -89,7 +95,8 @@ def spelling(name: str) -> str:
     >>> spelling(" Global-Step ")
     'global_step'
     """
-    return name.strip().strip("\"'").strip().lower().replace(" ", "_").replace("-", "_")
+    bare = name.strip().strip("\"'").strip(" .:=")
+    return bare.lower().replace(" ", "_").replace("-", "_")
 
 
 @lru_cache(maxsize=16384)
@@ -102,11 +109,15 @@ def meaning_of(name: str) -> Meaning:
     <Role.ITERATION: 'iteration'>
     """
     spelled = spelling(name[:MAX_NAME])
+    if spelled in TRANSLATIONS:
+        return meaning_of(TRANSLATIONS[spelled])
     if contract_of(spelled).is_built_in and spelled.partition("/")[0] not in SCOPED_HERE - {spelled}:
         return _built_in(spelled)
     if spelled in SPELLED:
         role, order = SPELLED[spelled]
         return Meaning(role, name.strip(), order)
+    if spelled in EVAL | TEST:
+        return Meaning(Role.METRIC, name.strip(), part=Part.EVAL)
     for role, pattern in TOTALS:
         if pattern.fullmatch(spelled):
             return Meaning(role, name.strip())
@@ -121,10 +132,12 @@ def words_of(name: str) -> tuple[str, ...]:
     (('rpn', 'log', 'loss'), ('loss', 'train'), ('grad', 'norm'))
     """
     found: list[str] = []
-    for word in WORD.findall(name[:MAX_NAME]):
+    for word in WORD.findall(POSSESSIVE.sub("", name[:MAX_NAME])):
         lower = word.lower()
-        found += SAME.get(lower, (lower,))
+        glued = lower.endswith("loss") and len(lower) > len("loss") and lower not in WEAK_LOSS
+        found += SAME.get(lower, (lower[: -len("loss")], "loss") if glued else (lower,))
     joined = " ".join(found).replace("learning rate", "lr").replace("cross entropy", "crossentropy")
+    joined = joined.replace("negative log lik", "nll").replace("neg log lik", "nll")
     return tuple(joined.split())
 
 
@@ -222,8 +235,22 @@ def _of_loss(name: str, kept: list[str], words: tuple[str, ...], order: int) -> 
             return Meaning(Role.METRIC, own, order + 10 * lead, loss=Loss.PLAYER)
         kind = Loss.AUXILIARY if set(rest) & AUXILIARY else Loss.COMPONENT
         return Meaning(Role.METRIC, own, order, loss=kind)
-    if kept and set(kept) <= WEAK_LOSS:
+    if PLAYER.fullmatch(name.strip()):
+        return Meaning(Role.METRIC, own, order + 10 * (name.strip()[0] != "G"), loss=Loss.PLAYER)
+    if TERM.fullmatch(name.strip()) and kept[-1] not in ("r", "rate"):
+        return Meaning(Role.METRIC, own, order, loss=Loss.COMPONENT)
+    return _of_weak_loss(own, kept, words, order)
+
+
+def _of_weak_loss(own: str, kept: list[str], words: tuple[str, ...], order: int) -> Meaning | None:
+    """Errors, likelihoods, perplexities, and a bare ``learn:``, each less sure than the one before."""
+    core = [word for word in kept if word not in KIND_OF_LOSS and word not in WHOLE]
+    if (core and set(core) <= WEAK_LOSS) or kept in (["l", "1"], ["l", "2"]):
         return Meaning(Role.METRIC, own, order + 1000, loss=Loss.WEAK)
+    if core and set(core) <= WEAKER_LOSS:
+        return Meaning(Role.METRIC, own, order + 1200, loss=Loss.WEAK)
+    if words and not kept and set(words) <= TRAIN:
+        return Meaning(Role.METRIC, own, 1400, loss=Loss.WEAK)
     return None
 
 

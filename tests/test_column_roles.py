@@ -89,6 +89,42 @@ def test_values_of_validation_never_become_metrics_of_training(name: str, metric
     assert (meaning_of(name).metric, meaning_of(name).part) == (metric, Part.EVAL)
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *(("training's binary_logloss", Loss.WEAK), ("train-merror", Loss.WEAK), ("train's l2", Loss.WEAK)),
+        *(("Total neg log lik", Loss.WEAK), ("LanguageCrossEntropy", Loss.WEAK), ("learn", Loss.WEAK)),
+        *(("perplexity-train", Loss.WEAK), ("training_deviance", Loss.WEAK), ("D_A", Loss.PLAYER)),
+        *(("G_GAN", Loss.PLAYER), ("Err_G", Loss.PLAYER), ("l_g_pix", Loss.COMPONENT)),
+        *(("closs", Loss.COMPONENT), ("D(x)", Loss.NONE), ("error_rate", Loss.NONE), ("l_rate", Loss.NONE)),
+        *(("avr_loss", Loss.WHOLE), ("TrainLossPerSample", Loss.WHOLE), ("training's log loss", Loss.WHOLE)),
+    ],
+)
+def test_what_stands_for_a_loss_that_no_name_says_outright_is_known(name: str, kind: Loss) -> None:
+    assert meaning_of(name).loss is kind
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "metric"),
+    [
+        *(("损失", Role.METRIC, "loss"), ("学习率", Role.CONTEXT, "lr"), ("Verlust", Role.METRIC, "loss")),
+        *(("验证损失", Role.METRIC, "eval_loss"), ("L.r.", Role.CONTEXT, "lr")),
+        *(("训练次数", Role.ITERATION, "step"), ("Ep.", Role.EPOCH, "epoch")),
+    ],
+)
+def test_names_in_other_languages_are_known(name: str, role: Role, metric: str) -> None:
+    assert (meaning_of(name).role, meaning_of(name).metric) == (role, metric)
+
+
+def test_a_bare_word_for_validation_is_no_metric_of_training() -> None:
+    assert meaning_of("test").part is Part.EVAL
+
+
+def test_a_perplexity_is_judged_only_where_no_likelihood_is_there() -> None:
+    assert metrics_of(roles_of("step | ppl | xent\n 1 | 9.2 | 2.2")) == {"ppl": "ppl", "xent": "loss"}
+    assert metrics_of(roles_of("step | ppl\n 1 | 9.2")) == {"ppl": "loss"}
+
+
 def test_a_metric_of_another_tool_is_never_taken_for_a_part_of_a_built_in_one() -> None:
     assert meaning_of("loss/box").metric == "loss_box"
     assert meaning_of("grad_norm/encoder").metric == "grad_norm_encoder"
