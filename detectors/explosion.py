@@ -24,6 +24,7 @@ from . import explosion_fold as fold
 from .base import State
 from .curve import GRAD_NORMS, LOSSES, Curve, Marks, curve_of
 from .evidence import Check, CheckState, Finding
+from .explosion_short import grew_together
 from .explosion_stream import DETECTOR, Stream
 
 LEAST_POINTS = 4
@@ -124,12 +125,14 @@ class Explosion:
         self.config = config or ExplosionConfig()
         self._streams: dict[str, Stream] = {}
         self._marks = Marks()
+        self._attempt = 0
 
     def update(self, block: IterationBlock) -> list[Finding]:
         """Fold the curves of the block; findings in the order of the metrics' names."""
         findings: list[Finding] = []
         if not len(block):
             return findings
+        self._attempt = block.attempt
         marks_T = (self._marks.of(block) >= EXPLAINING).astype(np.int64)
         curves = {
             name: curve for name in (*LOSSES, *GRAD_NORMS) if (curve := curve_of(block, name)) is not None
@@ -156,8 +159,15 @@ class Explosion:
         return stream.fold(value_T, block.iteration_T, weight_T, marks_T, block.attempt)
 
     def finish(self) -> list[Finding]:
-        """Nothing more: a suspicion stays one, since more points could have let it recover."""
-        return []
+        """What short curves say together. A suspicion stays one: more points could have let it recover."""
+        streams = self._streams
+        pairs = [(streams[a], streams[b]) for a in LOSSES for b in GRAD_NORMS if {a, b} <= streams.keys()]
+        found: list[Finding] = []
+        for loss, norm in pairs:
+            together = grew_together(loss, norm, self._attempt)
+            if together is not None:
+                found.append(together)
+        return found[:1]
 
     def check(self) -> Check:
         """Whether a curve was there to watch."""
@@ -177,6 +187,7 @@ class Explosion:
         return {
             "streams": {name: stream.snapshot() for name, stream in self._streams.items()},
             "marks": self._marks.snapshot(),
+            "attempt": self._attempt,
         }
 
     def restore(self, state: State) -> None:
@@ -186,6 +197,7 @@ class Explosion:
             self._streams[name] = Stream(name, self.config.knobs(is_loss=name in LOSSES))
             self._streams[name].restore(kept)
         self._marks.restore(state["marks"])
+        self._attempt = int(state["attempt"])
 
 
 def _broken_losses(block: IterationBlock, curves: Mapping[str, Curve]) -> Flags:

@@ -54,6 +54,14 @@ class Stream:
         )
         return findings
 
+    def window(self) -> tuple[Floats, Ints]:
+        """The last points and their iterations, oldest first."""
+        ints, ring, ring_iterations = self.arrays[0], self.arrays[6], self.arrays[7]
+        points = int(ints[at.POINTS])
+        kept = min(points, fold.RING)
+        at_K = np.arange(points - kept, points) % fold.RING
+        return ring[at_K], ring_iterations[at_K]
+
     def _report(self, code: int, attempt: int, iteration_K: Ints) -> list[Finding]:
         now = int(iteration_K[int(self.arrays[0][at.CURSOR]) - 1])
         if code == fold.SPIKE:
@@ -72,20 +80,12 @@ class Stream:
         is_confirmed = code in (fold.CONFIRMED, fold.GREW_TO_NONFINITE)
         return [self._evidence(Certainty.CONFIRMED if is_confirmed else Certainty.SUSPECTED, attempt, now)]
 
-    def _window(self) -> tuple[Floats, Ints]:
-        """The last points and their iterations, oldest first."""
-        ints, ring, ring_iterations = self.arrays[0], self.arrays[6], self.arrays[7]
-        points = int(ints[at.POINTS])
-        kept = min(points, fold.RING)
-        at_K = np.arange(points - kept, points) % fold.RING
-        return ring[at_K], ring_iterations[at_K]
-
     def _find_onset(self, certainty: Certainty) -> dict[str, Any]:
         """Change point in the kept points, up to where growth had nearly reached its peak.
 
         What came after is a level of its own or a recovery, which would draw the change point to it.
         """
-        values_K, iteration_K = self._window()
+        values_K, iteration_K = self.window()
         stop = len(values_K)
         if certainty is not Certainty.SUSPECTED:
             base, peak = float(self.arrays[1][at.BASE]), float(self.arrays[1][at.PEAK])

@@ -20,7 +20,7 @@ from .base import State
 from .evidence import Finding
 from .nonfinite_onset import Onset
 from .nonfinite_sites import Level, Scene
-from .scale_fall import ScaleFall
+from .scale_fall import ScaleFall, names_scaler
 from .skip_series import SkipSeries
 
 
@@ -119,7 +119,7 @@ class GradientRuns:
         """Take the events of a block: what they say of a scaler, or that the scale changed."""
         for event in events:
             if event.kind is EventKind.RUN_START:
-                self.has_scaler = self.has_scaler or _names_scaler(event.fields)
+                self.has_scaler = self.has_scaler or names_scaler(event.fields)
             elif event.kind is EventKind.LOSS_SCALE:
                 self.scale_events = [*self.scale_events, event.iteration][-self.config.max_events :]
         self.fall.note(events)
@@ -165,7 +165,17 @@ class GradientRuns:
         if self.run is None:
             return None
         self._explain(self.run, math.nan, False, ordinal)
+        if self.run.first_unexplained is None and self._is_all_skips(self.run):
+            return self.run.first
         return self.run.first_unexplained
+
+    @property
+    def is_all_bad(self) -> bool:
+        """Whether no gradient and no loss was ever fine; skips alone must be more than a search's first."""
+        run = self.run
+        if run is None or self.has_clean_gradient or self.loss_was_clean:
+            return False
+        return run.first_unexplained is not None or run.length >= self.config.unexplained
 
     def skip_over(self, scene: Scene, i: int, j: int) -> None:
         """Iterations ``[i, j)`` while no run is open."""
@@ -245,6 +255,11 @@ class GradientRuns:
             return run.alarm(run.first, f"{run.length} steps in a row were skipped")
         return None
 
+    def _is_all_skips(self, run: _Run) -> bool:
+        """Whether nothing but skipped gradients was ever seen, and no scaler that might be searching."""
+        has_scale = self.has_scaler or bool(self.scale_events) or not math.isnan(self.previous_scale)
+        return run.gradient_bad and not self.has_clean_gradient and not has_scale
+
     def _add_skip(self, run: _Run, scale: float, dropped: bool, ordinal: int) -> None:
         is_scaling = run.gradient_bad or dropped or self.has_scaler
         kind = "loss_scale_skip" if is_scaling else "skipped_step"
@@ -268,18 +283,6 @@ class GradientRuns:
         known = known[~np.isnan(known)]
         if len(known):
             self.previous_scale = float(known[-1])
-
-
-def _names_scaler(fields: Mapping[str, object]) -> bool:
-    """Whether a ``run_start`` says that the loss is scaled dynamically.
-
-    >>> _names_scaler({"precision": "fp16"}), _names_scaler({"precision": "bf16"})
-    (True, False)
-    """
-    scaler = fields.get("scaler")
-    if scaler is not None:
-        return scaler not in (False, 0, "", "none", "static")
-    return str(fields.get("precision", "")).lower() in ("fp16", "float16", "half", "16-mixed", "amp")
 
 
 def _restored_run(held: Mapping[str, Any]) -> _Run:

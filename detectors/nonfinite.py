@@ -81,8 +81,7 @@ class Nonfinite:
         """A gradient that nothing explained so far is suspected; where all was bad, it is the fault."""
         onset = self._runs.end(self._ordinal - 1)
         if onset is not None:
-            all_bad = not self._runs.has_clean_gradient and not self._runs.loss_was_clean
-            certainty = Certainty.CONFIRMED if all_bad else Certainty.SUSPECTED
+            certainty = Certainty.CONFIRMED if self._runs.is_all_bad else Certainty.SUSPECTED
             self._open(onset, Level.GRADIENT, onset.iteration, "the log ends here", certainty)
         return self._told()
 

@@ -120,6 +120,18 @@ class ScaleFall:
         }
 
 
+def names_scaler(fields: Mapping[str, object]) -> bool:
+    """Whether a ``run_start`` says that the loss is scaled dynamically.
+
+    >>> names_scaler({"precision": "fp16"}), names_scaler({"precision": "bf16"})
+    (True, False)
+    """
+    scaler = fields.get("scaler")
+    if scaler is not None:
+        return scaler not in (False, 0, "", "none", "static")
+    return str(fields.get("precision", "")).lower() in ("fp16", "float16", "half", "16-mixed", "amp")
+
+
 def _evidence(found: Mapping[str, float], detector: str, attempt: int) -> Evidence:
     first, clean, falls = int(found["first"]), int(found["clean"]), int(found["falls"])
     before, after = (None if math.isnan(found[name]) else float(found[name]) for name in ("before", "scale"))
