@@ -11,6 +11,8 @@ from .sniff import Format
 DOCUMENTS: Mapping[Format, str] = {
     Format.TENSORBOARD: "ingest.tensorboard_events:read",
     Format.MLFLOW: "ingest.mlflow_store:read",
+    Format.MLFLOW_DATABASE: "ingest.mlflow_database:read",
+    Format.WANDB: "ingest.wandb_log:read",
 }
 """Module and function (``ingest.mlflow_store:read``) that read a format; others are read line by line."""
 

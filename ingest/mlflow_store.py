@@ -16,7 +16,7 @@ from .blocks import RecordBatch, Rejected
 from .errors import UnreadableInput
 from .folders import MLFLOW_METRICS, MLFLOW_RUN
 from .log_reader import FileConfig, Understood
-from .scalar_names import metrics_of
+from .scalar_names import names_of
 from .scalar_points import Points, assemble, batches
 
 _LINE = re.compile(r"\s*(-?\d{1,20})\s+([-+.\w]{1,40})(?:\s+(-?\d{1,20}))?\s*")
@@ -39,17 +39,17 @@ def read(path: Path, defaults: Defaults, config: FileConfig) -> Iterator[tuple[R
         rejected += _read_metric(file, file.relative_to(root).as_posix(), points)
     if not len(points):
         raise UnreadableInput(f"{path}: must hold lines 'time value step', but not one is in it")
-    metrics = metrics_of(list(points.names), config.columns)
+    named = names_of(points, config.columns, "step")
     assembled = assemble(points)
     understood = Understood(
         format="MLflow metrics",
         counter=assembled.counter,
-        columns=tuple(metrics.items()),
+        columns=named.columns,
         lines=len(points) + len(rejected),
         used_lines=len(points),
-        remarks=assembled.remarks,
+        remarks=(*named.remarks, *assembled.remarks),
     )
-    for batch in batches(points, assembled, metrics, defaults, source=str(path), rejected=tuple(rejected)):
+    for batch in batches(points, assembled, named, defaults, source=str(path), rejected=tuple(rejected)):
         yield batch, understood
 
 

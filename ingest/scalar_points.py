@@ -8,8 +8,9 @@ placed by its times. Axes: P points, N records.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -55,6 +56,19 @@ class Points:
         self.part_P.append(part)
 
 
+class Meanings(Protocol):
+    """What names mean, as `scalar_names.Named` says it; a name without a metric is left out."""
+
+    @property
+    def metrics(self) -> Mapping[str, str]: ...
+
+    @property
+    def scales(self) -> Mapping[str, float]: ...
+
+    @property
+    def summed(self) -> Sequence[str]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Assembled:
     """Points with what was concluded of them: the place of each, and sentences about it."""
@@ -65,9 +79,10 @@ class Assembled:
     counter: str
 
 
-def assemble(points: Points, counter: str = "step") -> Assembled:
-    """The attempt and the iteration of each point."""
-    name_P, step_P = np.array(points.name_P, np.int64), np.array(points.step_P, np.int64)
+def assemble(points: Points, counter: str = "step", step_P: Ints | None = None) -> Assembled:
+    """The attempt and the iteration of each point; ``step_P`` are steps in another counter than their own."""
+    name_P = np.array(points.name_P, np.int64)
+    step_P = np.array(points.step_P, np.int64) if step_P is None else step_P
     time_P, part_P = np.array(points.time_P, np.float64), np.array(points.part_P, np.int64)
     remarks: list[str] = []
     if len(step_P) > 1 and not step_P.any() and len(points.names) < len(step_P):
@@ -86,21 +101,18 @@ def assemble(points: Points, counter: str = "step") -> Assembled:
 def batches(
     points: Points,
     assembled: Assembled,
-    metrics: Mapping[str, str],
+    meaning: Meanings,
     defaults: Defaults,
     *,
     source: str,
     rejected: tuple[Rejected, ...] = (),
 ) -> Iterator[RecordBatch]:
-    """The records, ascending by attempt and iteration, in batches within the cell budget.
-
-    ``metrics`` gives the name of the metric for each name; those that it lacks are left out.
-    """
-    rows = _Rows.of(points, assembled, [metrics.get(name) for name in points.names])
+    """The records, ascending by attempt and iteration, in batches within the cell budget."""
+    rows = _Rows.of(points, assembled, meaning)
     height = max(1, MAX_CELLS // max(1, len(set(rows.metrics))))
     refused = (*rejected, *_refused(points, source))
     for low in range(0, max(len(rows), 1), height):
-        batch = rows.batch(low, min(low + height, len(rows)), defaults)
+        batch = with_sum(rows.batch(low, min(low + height, len(rows)), defaults), meaning.summed)
         yield replace(batch, rejected=refused) if low == 0 else batch
 
 
@@ -120,7 +132,9 @@ class _Rows:
         return len(self.keys_N2)
 
     @classmethod
-    def of(cls, points: Points, assembled: Assembled, metrics: list[str | None]) -> _Rows:
+    def of(cls, points: Points, assembled: Assembled, meaning: Meanings) -> _Rows:
+        metrics = [meaning.metrics.get(name) for name in points.names]
+        scale_M = np.array([meaning.scales.get(name, 1.0) for name in points.names])
         is_wanted = np.array([metric is not None for metric in metrics], np.bool_)
         name_P = np.array(points.name_P, np.int64)
         wanted = np.flatnonzero(is_wanted[name_P])
@@ -138,7 +152,7 @@ class _Rows:
             first_N=np.flatnonzero(is_new_P),
             row_P=np.cumsum(is_new_P) - 1,
             name_P=name_P[order],
-            value_P=np.array(points.value_P)[by_order],
+            value_P=np.array(points.value_P)[by_order] * scale_M[name_P[order]],
             time_P=np.array(points.time_P)[by_order],
         )
 
@@ -175,6 +189,16 @@ class _Rows:
             present_N[row_P[mine]] = True
             numbers[metric] = NumberColumn(values_N, present_N)
         return numbers
+
+
+def with_sum(batch: RecordBatch, summed: Sequence[str]) -> RecordBatch:
+    """The batch with the loss as the sum of the metrics ``summed``, where all of them were reported."""
+    parts = [batch.numbers[name] for name in summed if name in batch.numbers]
+    if not parts or len(parts) < len(summed):
+        return batch
+    present_N = np.logical_and.reduce([part.present_N for part in parts])
+    total_N = np.where(present_N, np.sum([part.values_N for part in parts], axis=0), np.nan)
+    return replace(batch, numbers={**batch.numbers, "loss": NumberColumn(total_N, present_N)})
 
 
 def _refused(points: Points, source: str) -> tuple[Rejected, ...]:

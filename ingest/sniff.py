@@ -9,7 +9,7 @@ from enum import StrEnum
 from itertools import islice
 
 from .errors import UnreadableInput
-from .sniff_binary import is_mlflow_metric, is_tensorboard
+from .sniff_binary import SQLITE_MARK, WANDB_MARK, is_mlflow_metric, is_tensorboard
 
 HEAD_BYTES = 256 * 1024
 """Bytes that are looked at: room for a broken line or two before the first good one."""
@@ -34,6 +34,8 @@ class Format(StrEnum):
     PARQUET = "Parquet"
     TENSORBOARD = "TensorBoard events"
     MLFLOW = "MLflow metrics"
+    MLFLOW_DATABASE = "MLflow database"
+    WANDB = "W&B offline run"
 
 
 class Packing(StrEnum):
@@ -81,6 +83,10 @@ def sniff(head: bytes, name: str) -> Format:
         return Format.ARROW
     if is_tensorboard(head):
         return Format.TENSORBOARD
+    if head.startswith(WANDB_MARK):
+        return Format.WANDB
+    if head.startswith(SQLITE_MARK):
+        return Format.MLFLOW_DATABASE
     if is_mlflow_metric(head):
         return Format.MLFLOW
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):

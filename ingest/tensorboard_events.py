@@ -23,7 +23,7 @@ from .errors import UnreadableInput
 from .folders import event_files
 from .log_reader import FileConfig, Understood
 from .proto_messages import message_classes
-from .scalar_names import metrics_of
+from .scalar_names import names_of
 from .scalar_points import Points, assemble, batches
 from .tensor_scalar import TENSOR, scalar_of
 
@@ -75,17 +75,17 @@ def read(path: Path, defaults: Defaults, config: FileConfig) -> Iterator[tuple[R
         remarks += _read_file(file, points, part)
     if not len(points):
         raise UnreadableInput(f"{path}: {'; '.join(['holds no scalar', *remarks])}")
-    metrics = metrics_of(list(points.names), config.columns)
+    named = names_of(points, config.columns, "step")
     assembled = assemble(points)
     if len(files) > 1:
         remarks.append(f"{len(files)} event files of one folder are read as one run")
     understood = Understood(
         format="TensorBoard events",
         counter=assembled.counter,
-        columns=tuple(metrics.items()),
-        remarks=(*assembled.remarks, *remarks),
+        columns=named.columns,
+        remarks=(*named.remarks, *assembled.remarks, *remarks),
     )
-    for batch in batches(points, assembled, metrics, defaults, source=str(path)):
+    for batch in batches(points, assembled, named, defaults, source=str(path)):
         yield batch, understood
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import sqlite3
 import struct
+import sys
+import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -101,3 +105,66 @@ def write_mlflow_run(folder: Path, metrics: dict[str, Sequence[tuple[int, str]]]
         rows = (f"{int(TIME_S * 1000) + step * 1000} {value} {step}\n" for step, value in lines)
         path.write_text("".join(rows))
     return folder
+
+
+def wandb_item(key: str, value_json: str) -> bytes:
+    """One value of a history row; a key with dots is written in parts."""
+    parts = key.split(".")
+    name = (
+        bytes_field(1, key.encode())
+        if len(parts) == 1
+        else b"".join(bytes_field(2, p.encode()) for p in parts)
+    )
+    return bytes_field(1, name + bytes_field(16, value_json.encode()))
+
+
+def wandb_history(step: int, row: dict[str, str]) -> bytes:
+    """A record of one history row with its values as JSON."""
+    values = {"_timestamp": str(TIME_S + step), **row}
+    items = b"".join(wandb_item(key, value) for key, value in values.items())
+    return varint_field(1, step) + bytes_field(2, items + bytes_field(2, varint_field(1, step)))
+
+
+def wandb_run(name: str) -> bytes:
+    """A record that names the run."""
+    return bytes_field(17, bytes_field(1, b"abc123") + bytes_field(8, name.encode()))
+
+
+def wandb_file(records: Iterable[bytes]) -> bytes:
+    """The records in blocks of 32 KiB, cut into fragments where they do not fit."""
+    out = bytearray(b":W&B" + struct.pack("<HB", 0xBEE1, 0))
+    for data in records:
+        rest, is_first = data, True
+        while is_first or rest:
+            room = (1 << 15) - len(out) % (1 << 15)
+            if room < 7:
+                out += bytes(room)
+                continue
+            piece, rest = rest[: room - 7], rest[room - 7 :]
+            kind = (1 if not rest else 2) if is_first else (4 if not rest else 3)
+            body = bytes([kind]) + piece
+            out += struct.pack("<IH", zlib.crc32(body), len(piece)) + body
+            is_first = False
+    return bytes(out)
+
+
+def write_mlflow_database(path: Path, runs: dict[str, Sequence[tuple[str, int, float]]]) -> Path:
+    """A database with runs by name, each with (metric, step, value), kept as MLflow keeps it."""
+    with sqlite3.connect(path) as database:
+        database.execute(
+            "create table runs (run_uuid text, name text, start_time integer, lifecycle_stage text)"
+        )
+        database.execute(
+            "create table metrics"
+            " (key text, value real, timestamp integer, run_uuid text, step integer, is_nan boolean)"
+        )
+        for at, (name, metrics) in enumerate(runs.items()):
+            run = f"{at:032x}"
+            database.execute("insert into runs values (?, ?, ?, 'active')", (run, name, at))
+            for key, step, value in metrics:
+                kept = 0.0 if math.isnan(value) else max(min(value, sys.float_info.max), -sys.float_info.max)
+                time_ms = int(TIME_S * 1000) + step * 1000
+                row = (key, kept, time_ms, run, step, math.isnan(value))
+                database.execute("insert into metrics values (?, ?, ?, ?, ?, ?)", row)
+    database.close()
+    return path
