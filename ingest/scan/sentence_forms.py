@@ -51,7 +51,7 @@ def product(finding: Finding, groups: Mapping[str, str]) -> Finding | None:
     return replace(finding, fields={**finding.fields, "scale": scale})
 
 
-def held(finding: Finding, groups: Mapping[str, str]) -> Finding | None:
+def held(finding: Finding, _groups: Mapping[str, str]) -> Finding | None:
     """Hysteresis holds the scale where it was."""
     if "scale" in finding.fields or "previous" not in finding.fields:
         return finding

@@ -32,7 +32,7 @@ class Finding:
     """What one sentence tells.
 
     ``iteration`` is in the log's own counter and stands. ``hint`` is one in another counter (an optimizer
-    counts its steps where the log counts something else): it is used only where the log printed no counter yet.
+    counts its steps where the log counts something else): it is used only where the log has none yet.
     ``metrics`` are values at that iteration; with ``event`` there is an event with ``fields``.
     """
 
