@@ -86,9 +86,10 @@ class Nonfinite:
         return self._told()
 
     def check(self) -> Check:
-        """Ran when one value of a watched metric was reported."""
-        if self._metrics:
-            return Check(name=self.name, state=CheckState.RAN, metrics=tuple(sorted(self._metrics)))
+        """Ran when one value of a watched metric was reported, or of rewards where there is nothing else."""
+        watched = tuple(sorted(self._metrics)) or self._supporting.telling
+        if watched:
+            return Check(name=self.name, state=CheckState.RAN, metrics=watched)
         why = "no loss, gradient norm or non-finite count was reported"
         return Check(name=self.name, state=CheckState.NOT_RUN, why=why)
 

@@ -5,6 +5,8 @@ Axes: T positions, R ranks.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from firstfault.telemetry import UNNAMED_RANK, Kind, MetricContract
@@ -18,6 +20,11 @@ MAX_METRICS = 1024
 MAX_TOLD = 32
 """Metrics that are told of: beyond that they say the same thing."""
 _CONTEXT = frozenset({"lr", "loss_scale"})
+_TELLING = re.compile(
+    r"(?:^|[^a-z])(?:\w*loss(?:es)?|rewards?|returns?|ep_?rew(?:_?mean)?|perplexity|ppl|nll|elbo)(?:$|[^a-z])",
+    re.IGNORECASE,
+)
+"""Names of what training is about, where no loss is named so: a log of rewards is judged by them."""
 
 
 class SupportingNonfinite:
@@ -46,6 +53,12 @@ class SupportingNonfinite:
                 self._told += 1
                 findings.append(finding)
         return findings
+
+    @property
+    def telling(self) -> tuple[str, ...]:
+        """The metrics that training is about and that are finite so far, in name order."""
+        finite = (metric for metric, is_settled in self._is_settled.items() if not is_settled)
+        return tuple(sorted(metric for metric in finite if _TELLING.search(metric)))
 
     def snapshot(self) -> State:
         """The whole state as plain data."""
