@@ -31,9 +31,9 @@ MAIN = _set_of(
 )
 WEAK_LOSS = _set_of(
     "nll xent crossentropy mlm clm logloss mlogloss elbo cost objective objf obj mse rmse mae bce bpc bpb"
-    " deviance err errs error errors merror"
+    " deviance ce"
 )
-WEAKER_LOSS = _set_of("ppl perplexity ppx")
+WEAKER_LOSS = _set_of("ppl perplexity ppx err errs error errors merror")
 """Judged as the loss where not even a weak one is there."""
 KIND_OF_LOSS = _set_of("binary multi sparse categorical softmax sigmoid language token log neg l 1 2")
 """Words that change nothing about what a weak loss is."""

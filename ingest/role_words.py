@@ -230,11 +230,12 @@ def _of_loss(name: str, kept: list[str], words: tuple[str, ...], order: int) -> 
             return Meaning(Role.METRIC, "loss", order, loss=Loss.WHOLE)
         if set(rest) <= MAIN:
             return Meaning(Role.METRIC, "loss", order + 200 + len(rest), loss=Loss.WHOLE)
+        if set(rest) & AUXILIARY:
+            return Meaning(Role.METRIC, own, order, loss=Loss.AUXILIARY)
         if set(rest) & PLAYERS:
             lead = next((at for at, word in enumerate(LEADS) if word in rest), len(LEADS))
             return Meaning(Role.METRIC, own, order + 10 * lead, loss=Loss.PLAYER)
-        kind = Loss.AUXILIARY if set(rest) & AUXILIARY else Loss.COMPONENT
-        return Meaning(Role.METRIC, own, order, loss=kind)
+        return Meaning(Role.METRIC, own, order, loss=Loss.COMPONENT)
     if PLAYER.fullmatch(name.strip()):
         return Meaning(Role.METRIC, own, order + 10 * (name.strip()[0] != "G"), loss=Loss.PLAYER)
     if TERM.fullmatch(name.strip()) and kept[-1] not in ("r", "rate"):

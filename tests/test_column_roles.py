@@ -97,6 +97,7 @@ def test_values_of_validation_never_become_metrics_of_training(name: str, metric
         *(("perplexity-train", Loss.WEAK), ("training_deviance", Loss.WEAK), ("D_A", Loss.PLAYER)),
         *(("G_GAN", Loss.PLAYER), ("Err_G", Loss.PLAYER), ("l_g_pix", Loss.COMPONENT)),
         *(("closs", Loss.COMPONENT), ("D(x)", Loss.NONE), ("error_rate", Loss.NONE), ("l_rate", Loss.NONE)),
+        *(("actor/entropy_loss", Loss.AUXILIARY), ("ce", Loss.WEAK), ("errs", Loss.WEAK)),
         *(("avr_loss", Loss.WHOLE), ("TrainLossPerSample", Loss.WHOLE), ("training's log loss", Loss.WHOLE)),
     ],
 )
@@ -123,6 +124,7 @@ def test_a_bare_word_for_validation_is_no_metric_of_training() -> None:
 def test_a_perplexity_is_judged_only_where_no_likelihood_is_there() -> None:
     assert metrics_of(roles_of("step | ppl | xent\n 1 | 9.2 | 2.2")) == {"ppl": "ppl", "xent": "loss"}
     assert metrics_of(roles_of("step | ppl\n 1 | 9.2")) == {"ppl": "loss"}
+    assert metrics_of(roles_of("step | errs | ce\n 1 | 0.9 | 2.2")) == {"errs": "errs", "ce": "loss"}
 
 
 def test_a_metric_of_another_tool_is_never_taken_for_a_part_of_a_built_in_one() -> None:
