@@ -1,0 +1,79 @@
+"""Lines, and parts of lines, whose numbers are no telemetry."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noise:
+    """Lines, or parts of them (``is_part``), whose numbers are no telemetry."""
+
+    name: str
+    form: re.Pattern[bytes]
+    example: str
+    is_part: bool = False
+
+
+NOISE: tuple[Noise, ...] = (
+    Noise(
+        name="darknet regions",
+        form=re.compile(rb"\bRegion \d+ Avg IOU: |\bRegion Avg IOU: |\(Region \d+ |^v3 \("),
+        example="Region 82 Avg IOU: -nan, Class: -nan, Obj: -nan, No Obj: 0.000001, count: 0",
+    ),
+    Noise(
+        name="Megatron timers",
+        form=re.compile(rb"^\s*(?:\[[^\]\n]{0,60}\] ?)?(?:time \(ms\) \||\(min, max\) time across ranks)"),
+        example="time (ms) | forward-compute: 3085.26 | optimizer-unscale-and-check-inf: 1.24",
+    ),
+    Noise(
+        name="NCCL information",
+        form=re.compile(rb"\bNCCL (?:INFO|TRACE) "),
+        example="node-1:2345:2399 [3] NCCL INFO Channel 00 : 0[7000] -> 1[b000] via P2P/IPC",
+    ),
+    Noise(
+        name="corrected losses of ESPnet",
+        form=re.compile(rb"\bloss \(=[-\w.+]+\) is not correct"),
+        example="WARNING: loss (=250000064.000000) is not correct",
+    ),
+    Noise(
+        name="warnings of summary writers",
+        form=re.compile(rb"NaN or Inf found in input tensor"),
+        example="WARNING:root:NaN or Inf found in input tensor.",
+    ),
+    Noise(
+        name="Megatron memory reports",
+        form=re.compile(rb"\(after \d+ iterations\) memory \(MB\) \|"),
+        example="[Rank 0] (after 10 iterations) memory (MB) | allocated: 2113.5 | max allocated: 2733.1",
+    ),
+    Noise(
+        name="deviations of llm.c",
+        form=re.compile(rb"\((?:[+-]?(?:nan|inf|-?[\d.]+))z\)"),
+        example="(+nanz)",
+        is_part=True,
+    ),
+    Noise(
+        name="averages before their window",
+        form=re.compile(rb"\bstep_avg:nan ?ms\b"),
+        example="step_avg:nanms",
+        is_part=True,
+    ),
+)
+
+
+def is_noise(line: bytes) -> bool:
+    """Whether the numbers of a line are no telemetry."""
+    return any(noise.form.search(line) for noise in NOISE if not noise.is_part)
+
+
+def without_noise(line: bytes) -> bytes:
+    """The line with blanks for the parts whose numbers are no values; it keeps its length.
+
+    >>> without_noise(b"loss 11.0 (+nanz)| norm 15.0")
+    b'loss 11.0        | norm 15.0'
+    """
+    for noise in NOISE:
+        if noise.is_part:
+            line = noise.form.sub(lambda found: b" " * len(found[0]), line)
+    return line
