@@ -9,6 +9,7 @@ from .log_reader import DocumentReader
 from .sniff import Format
 
 DOCUMENTS: Mapping[Format, str] = {
+    Format.JSON: "ingest.json_document:read",
     Format.TENSORBOARD: "ingest.tensorboard_events:read",
     Format.MLFLOW: "ingest.mlflow_store:read",
     Format.MLFLOW_DATABASE: "ingest.mlflow_database:read",

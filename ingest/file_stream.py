@@ -35,6 +35,8 @@ class StreamConfig:
     20 logged rows, again and again, is no job; unnamed ranks in one file go back at every row or two."""
     max_fall_share: float = 0.2
     """Steps back per step, beyond which rows are in no order: newest first, or shuffled."""
+    min_launch_rows: int = 4
+    """Rows per restart from which one is believed if most of them go back to the very first iteration."""
     min_restarts: int = 8
     """Restarts that are believed in any file, however short."""
     order: OrderConfig = field(default_factory=OrderConfig)
@@ -79,10 +81,8 @@ def _read_head(batches: Iterator[RecordBatch], head_cells: int) -> tuple[list[Re
 
 
 def _glued(batches: Iterator[RecordBatch], glue: GluedCounter | None) -> Iterator[RecordBatch]:
-    rows = 0
     for batch in batches:
-        yield batch if glue is None else glue.apply(batch, rows)
-        rows += len(batch)
+        yield batch if glue is None else glue.apply(batch)
 
 
 def _with_attempts(
@@ -108,14 +108,17 @@ def _with_attempts(
 
 
 def _is_disorder(head: list[RecordBatch], restarts: int, limits: StreamConfig) -> bool:
-    ranks, rises, falls = 1, 0, 0
+    ranks, rises, falls, fresh = 1, 0, 0, 0
     for batch in head:
         rows = Rows.of(batch)
         _, group_N, iteration_N = rows.judged()
         step_N = np.diff(iteration_N)[np.diff(group_N) == 0]
         rises += int((step_N > 0).sum())
         falls += int((step_N < 0).sum())
+        fresh += int(((step_N < 0) & (iteration_N[1:][np.diff(group_N) == 0] == iteration_N.min())).sum())
         ranks = max(ranks, len(rows.keys))
     length = sum(len(batch) for batch in head)
+    if fresh * 2 > falls and length >= limits.min_launch_rows * restarts:
+        return False  # each begins at the beginning again
     many = max(limits.min_restarts * ranks, limits.max_restart_share * length)
     return restarts > many or falls > limits.max_fall_share * (rises + falls)

@@ -1,99 +1,96 @@
-"""JSON lines of other loggers: which key counts iterations, and what it takes to read them as ours.
+"""JSON lines: whether they are read as our own records, or as those of another logger.
 
-Our decoder knows ``iteration``, ``step`` and ``global_step``. Lines that count in another key
-(``current_steps``, ``iter``, ``epoch``), or not at all, are made to before they are decoded.
+Our decoder is the fastest, and knows flat objects that count in ``iteration``, ``step`` or ``global_step``.
+Lines that count in another key, hold objects in objects, or mix training with validation are read by
+`json_lines`.
 """
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from itertools import count
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from firstfault.telemetry import KEY_ALIASES, RESERVED_KEYS
 from firstfault.wire import ITERATION_KEYS
 
-from .blocks import NumberColumn, RecordBatch
-from .roles import ROW_NUMBER, Roles, assign_roles
+from .blocks import RecordBatch
+from .json_rows import SAMPLE_RECORDS, JsonRecord, JsonRows
+from .roles import Role, Roles, meaning_of
 
-_SAMPLE_LINES = 200
-_OBJECT_START = re.compile(rb'^([ \t]*)\{(?=\s*")', re.MULTILINE)
+_OURS = RESERVED_KEYS | KEY_ALIASES.keys()
 
 
 @dataclass(frozen=True, slots=True)
 class JsonKeys:
     """What the keys of a file of JSON lines mean.
 
-    ``counter`` is the key used as iteration (or ``row number``); ``renamed`` maps a metric's key to
-    the name it is read as. ``is_wire``: lines carry run and rank, as our own do.
+    ``is_wire``: lines carry run and rank, as our own do. ``is_plain``: our decoder reads them, and
+    ``renamed`` maps the keys of some metrics to the names they are read as.
     """
 
-    counter: str = "iteration"
-    renamed: Mapping[str, str] | None = None
+    sample: tuple[JsonRecord, ...] = ()
+    roles: Roles = field(default_factory=Roles)
     is_wire: bool = False
-    remarks: tuple[str, ...] = ()
-
-
-def read_keys(head: bytes, wanted: Mapping[str, str] | None = None) -> JsonKeys:
-    """The meaning of the keys of the objects in ``head``; a counter must be in at least half of them."""
-    objects = _sample(head)
-    half = max(len(objects), 1) / 2
-    times = Counter(key for each in objects for key, value in each.items() if value is not None)
-    common = {key for key in times if times[key] >= half}
-    is_wire = {"run", "rank"} <= common
-    if not objects or is_wire:
-        return JsonKeys(is_wire=is_wire)
-    names = list(times)
-    roles = assign_roles(names, [[each.get(name) for each in objects] for name in names], wanted)
-    counter = next((name for name in ITERATION_KEYS if name in common), roles.counter)
-    return JsonKeys(counter, _renamed(roles), False, roles.remarks)
-
-
-class JsonLinesAdapter:
-    """Makes the lines of one file ones that count in ``iteration``."""
-
-    def __init__(self, keys: JsonKeys) -> None:
-        self._keys = keys
-        self._rows = count()
-        self._key = re.compile(b'"' + re.escape(keys.counter.encode()) + rb'"(\s*:)')
-
-    def adapt(self, data: bytes) -> bytes:
-        """The same lines with the counter under its canonical key.
-
-        A key stands before a colon; inside a string its quotes would be escaped, so the replacement
-        meets keys alone.
-        """
-        if self._keys.counter in ITERATION_KEYS:
-            return data
-        if self._keys.counter == ROW_NUMBER:
-            return _OBJECT_START.sub(lambda at: b'%b{"iteration":%d,' % (at[1], next(self._rows)), data)
-        return self._key.sub(rb'"iteration"\1', data)
+    is_plain: bool = True
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     def rename(self, batch: RecordBatch) -> RecordBatch:
         """The batch with metrics under their canonical names."""
-        renamed = {old: new for old, new in (self._keys.renamed or {}).items() if old in batch.numbers}
-        if not renamed:
+        if not self.renamed.keys() & batch.numbers.keys():
             return batch
-        numbers: dict[str, NumberColumn] = {
-            renamed.get(name, name): column for name, column in batch.numbers.items()
-        }
-        return replace(batch, numbers=numbers)
+        names = {name: self.renamed.get(name, name) for name in batch.numbers}
+        return replace(batch, numbers={names[name]: column for name, column in batch.numbers.items()})
+
+
+def read_keys(head: bytes, wanted: Mapping[str, str]) -> JsonKeys:
+    """The meaning of the keys of the objects in ``head``."""
+    objects = _sample(head)
+    records = tuple(each for each in objects if "event" not in each)
+    half = len(records) / 2
+    is_wire = sum("run" in each and "rank" in each for each in records) >= half
+    if not records or is_wire or len(records) < len(objects):
+        return JsonKeys(is_wire=is_wire)
+    roles = JsonRows.roles_of(records, wanted)
+    if not _is_plain(records, roles) and _has_metrics(roles):
+        return JsonKeys(records, roles, is_plain=False)
+    canonical = {roles.names[at]: metric for at, metric in roles.metrics.items()}
+    renamed = {KEY_ALIASES.get(name, name): metric for name, metric in canonical.items()}
+    return JsonKeys(records, roles, renamed={name: to for name, to in renamed.items() if name != to})
+
+
+def _is_plain(records: Sequence[JsonRecord], roles: Roles) -> bool:
+    """Whether our decoder gives these records the meaning that ``roles`` say."""
+    if roles.iteration is None or roles.split is not None or roles.summed or roles.scales:
+        return False
+    counter = roles.names[roles.iteration]
+    said = {name for record in records for name in record}
+    ours = {counter, *(roles.names[at] for at in roles.identity.values()), "lr", "learning_rate"}
+    if counter not in ITERATION_KEYS or any(name in _OURS and name not in ours for name in said):
+        return False
+    if any(roles.names[at] != key for key, at in roles.identity.items()):
+        return False
+    loss = next((roles.names[at] for at, metric in roles.metrics.items() if metric == "loss"), counter)
+    return all(_is_flat(record) and counter in record and loss in record for record in records)
+
+
+def _has_metrics(roles: Roles) -> bool:
+    """Whether there is more than a counter; what holds nothing else is refused line by line."""
+    return any(meaning_of(roles.names[at]).role in (Role.METRIC, Role.CONTEXT) for at in roles.metrics)
+
+
+def _is_flat(record: JsonRecord) -> bool:
+    return not any(isinstance(value, dict | list) for value in record.values())
 
 
 def _sample(head: bytes) -> list[dict[str, object]]:
     from pydantic_core import from_json
 
     objects: list[dict[str, object]] = []
-    for line in head.split(b"\n")[:_SAMPLE_LINES]:
+    for line in head.split(b"\n")[:SAMPLE_RECORDS]:
         try:
             value = from_json(line)
         except ValueError:
             continue
-        if isinstance(value, dict) and "event" not in value:
+        if isinstance(value, dict):
             objects.append(value)
     return objects
-
-
-def _renamed(roles: Roles) -> dict[str, str]:
-    return {roles.names[at]: metric for at, metric in roles.metrics.items() if metric != roles.names[at]}

@@ -10,9 +10,8 @@ from firstfault.wire import Defaults
 from .blocks import RecordBatch
 from .decode import Decoder
 from .errors import UnreadableInput
-from .json_keys import JsonKeys, JsonLinesAdapter, read_keys
+from .json_keys import JsonKeys, read_keys
 from .log_reader import FileConfig, LineDecoder, Understood
-from .roles import ROW_NUMBER
 from .sniff import Format, find_dialect
 from .tables import TableConfig, TableReader
 
@@ -59,23 +58,23 @@ class TableDecoder:
 
 
 class JsonLinesDecoder:
-    """JSON lines, ours and those of other loggers, as a `LineDecoder`."""
+    """JSON lines that are, or are like, our own, as a `LineDecoder`."""
 
     def __init__(self, keys: JsonKeys, defaults: Defaults, source: str, config: FileConfig) -> None:
         self._keys = keys
         self._defaults, self._source, self._config = defaults, source, config
-        self._adapter = JsonLinesAdapter(keys)
         self._decoder = Decoder(config.decode, defaults)
         self._lines = 0
+        self._counter = "iteration" if keys.roles.iteration is None else keys.roles.counter
         self.is_wire = keys.is_wire
         self.says_attempt = False
 
     def decode(self, data: bytes) -> RecordBatch:
         """The records of the next whole lines."""
         self.says_attempt = self.says_attempt or b'"attempt"' in data
-        batch = self._decoder.decode_lines(self._adapter.adapt(data), self._source, self._lines)
+        batch = self._decoder.decode_lines(data, self._source, self._lines)
         self._lines += data.count(b"\n")
-        return self._adapter.rename(batch)
+        return self._keys.rename(batch)
 
     def finish(self) -> RecordBatch | None:
         """Nothing: a line is whole."""
@@ -85,15 +84,13 @@ class JsonLinesDecoder:
         """What was understood so far."""
         return Understood(
             format=Format.JSON_LINES.value,
-            counter=self._keys.counter,
-            columns=tuple((self._keys.renamed or {}).items()),
-            remarks=self._keys.remarks,
+            counter=self._counter,
+            columns=self._keys.roles.columns,
+            remarks=self._keys.roles.remarks,
         )
 
     def anew(self) -> Callable[[bytes], RecordBatch] | None:
-        """What decodes lines out of the middle of the file; None if lines are counted."""
-        if self._keys.counter == ROW_NUMBER:
-            return None
+        """What decodes lines out of the middle of the file."""
         return JsonLinesDecoder(self._keys, self._defaults, self._source, self._config).decode
 
 
@@ -108,7 +105,12 @@ def line_decoder(
     if form is Format.TABLE:
         return TableDecoder(head, defaults, source, config)
     if form is Format.JSON_LINES:
-        return JsonLinesDecoder(read_keys(head, config.columns), defaults, source, config)
+        keys = read_keys(head, config.columns)
+        if keys.is_plain:
+            return JsonLinesDecoder(keys, defaults, source, config)
+        from .json_lines import ForeignLinesDecoder
+
+        return ForeignLinesDecoder(keys.sample, defaults, source, config)
     if form is Format.TEXT:
         from .scan.scanner import TextScanner  # only text logs pay for it
 

@@ -26,7 +26,7 @@ _SPLITS = _EVALUATIONS | {("train",), ("training",)}
 
 
 def number_of(value: object) -> float | None:
-    """A value of a cell or key as a number; text that reads as one counts, true and false do not."""
+    """A value of a cell or key as a number; text counts (``"7"``, ``"3/547"``), true and false do not."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | float):
@@ -35,7 +35,8 @@ def number_of(value: object) -> float | None:
         try:
             return float(value)
         except ValueError:
-            return None
+            counted, slash, total = value.partition("/")
+            return float(counted) if slash and counted.strip().isdigit() and total.strip().isdigit() else None
     return None
 
 

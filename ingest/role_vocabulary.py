@@ -18,7 +18,7 @@ EVALUATION = re.compile(
 TRAIN = _set_of("train training trn tr trainer learn learner")
 HOW_OFTEN = _set_of(
     "step steps iter iteration batch minibatch mini inner cur curr current last raw log logs metric metrics"
-    " stat stats scalar scalars value item perf per losses optim now actual"
+    " stat stats scalar scalars item perf per losses optim now actual"
     " sample example record info minibatches"
 )
 AVERAGED = _set_of(

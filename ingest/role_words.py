@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from firstfault.telemetry import Kind, contract_of
 
-from .role_names import SPELLED, TOTALS, Role
+from .role_names import ITERATION_NAMES, SPELLED, TOTALS, Role
 from .role_translations import TRANSLATIONS
 from .role_vocabulary import (
     AUXILIARY,
@@ -113,6 +113,9 @@ def meaning_of(name: str) -> Meaning:
         return meaning_of(TRANSLATIONS[spelled])
     if contract_of(spelled).is_built_in and spelled.partition("/")[0] not in SCOPED_HERE - {spelled}:
         return _built_in(spelled)
+    counted, slash, _ = spelled.partition("/")
+    if slash and counted in ITERATION_NAMES and _is_total(spelled[len(counted) + 1 :]):  # "3/547"
+        return Meaning(Role.ITERATION, name.strip(), ITERATION_NAMES.index(counted))
     if spelled in SPELLED:
         role, order = SPELLED[spelled]
         return Meaning(role, name.strip(), order)
@@ -123,6 +126,10 @@ def meaning_of(name: str) -> Meaning:
             return Meaning(role, name.strip())
     words = words_of(name)
     return _of_evaluation(name) or _of_training(name, words) or _of_context(name, spelled)
+
+
+def _is_total(spelled: str) -> bool:
+    return any(pattern.fullmatch(spelled) for _, pattern in TOTALS)
 
 
 def words_of(name: str) -> tuple[str, ...]:

@@ -240,7 +240,7 @@ class _Assignment:
         if at is None:
             return self._substitute(chosen, taken)
         others = [each for each in self._stand_ins(Loss.WHOLE, taken) if each != at]
-        if spelling(self._names[at]) != "loss" or others:
+        if spelling(self._names[at]) != "loss":
             self._remark_loss(at, others)
         return ()
 

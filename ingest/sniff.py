@@ -10,6 +10,7 @@ from itertools import islice
 
 from .errors import UnreadableInput
 from .sniff_binary import SQLITE_MARK, WANDB_MARK, is_mlflow_metric, is_tensorboard
+from .sniff_json import is_document
 
 HEAD_BYTES = 256 * 1024
 """Bytes that are looked at: room for a broken line or two before the first good one."""
@@ -28,6 +29,7 @@ class Format(StrEnum):
     """The kinds of file that are read."""
 
     JSON_LINES = "JSON lines"
+    JSON = "JSON document"
     TABLE = "table"
     TEXT = "text log"
     ARROW = "Arrow"
@@ -91,6 +93,8 @@ def sniff(head: bytes, name: str) -> Format:
         return Format.MLFLOW
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise UnreadableInput(f"{name}: text must be UTF-8, but it begins with the mark of UTF-16")
+    if is_document(head):
+        return Format.JSON
     if b"{" in head and any(_OBJECT_KEY.match(line.lstrip()) for line in _lines(head)):
         return Format.JSON_LINES
     # One stray control byte in a text file is damage; more than one in a hundred is no text.
@@ -107,11 +111,12 @@ def is_table(head: bytes) -> bool:
         dialect = find_dialect(head, "")
     except UnreadableInput:
         return False
-    if any(_KEY_AND_VALUE.search(name) for name in dialect.names):
-        return False  # a record of a log, cut at its commas
     filled = (line for line in _lines(head) if line.strip() and not line.startswith(b"#"))
-    rows = (_cells(line.decode("utf-8", "replace"), dialect.delimiter) for line in islice(filled, 1, 6))
-    return any(is_number(cell) for row in rows for cell in row)
+    rows = [_cells(line.decode("utf-8", "replace"), dialect.delimiter) for line in islice(filled, 1, 6)]
+    cells = [cell for row in rows for cell in row]
+    if any(_KEY_AND_VALUE.search(cell) for cell in cells) and any(map(_KEY_AND_VALUE.search, dialect.names)):
+        return False  # records of a log, cut at their commas
+    return any(is_number(cell) for cell in cells)
 
 
 def find_dialect(head: bytes, name: str) -> Dialect:

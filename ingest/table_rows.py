@@ -26,6 +26,8 @@ from firstfault.wire_values import RULE_CHECKSUM, RULE_RUN, RULE_TIME, describe,
 from .blocks import ChecksumColumn, Flags, Floats, NumberColumn, RecordBatch, Rejected
 from .columns import select_rows
 from .roles import Roles
+from .row_counters import RowCounter
+from .row_metrics import apart, evaluates, with_sum
 from .table_cells import Cells, LabelColumn, checksum_column, number_column, numbers_of, whole_numbers
 from .table_text import TextColumn
 
@@ -50,6 +52,7 @@ class TableRows:
         self._next_row = 0
         self._labels: dict[int, LabelColumn] = {}
         self._is_text: dict[int, bool] = {}
+        self._counter = RowCounter()
         self.padding = 0
 
     def change_header(self, header: Roles) -> None:
@@ -63,7 +66,8 @@ class TableRows:
     ) -> RecordBatch:
         """The records of the rows of ``columns``; ``number_N`` are the lines of the rows."""
         rows = _Rows(self._source, number_N, rejected, np.ones(len(number_N), np.bool_))
-        iteration_N = self._iterations(columns, rows)
+        evaluates_N = self._evaluates(columns, len(number_N))
+        iteration_N = self._iterations(columns, rows, evaluates_N)
         runs, run_N = self._runs(columns, rows)
         ranks = self._identity(columns, "rank", rows)
         attempts = self._identity(columns, "attempt", rows)
@@ -71,6 +75,8 @@ class TableRows:
         numbers, checksums, labels = self._metrics(columns, rows)
         padding_N = self._is_padding(numbers, len(number_N)) & rows.keep_N
         self.padding += int(padding_N.sum())
+        named = {self.header.metrics[at]: column for at, column in numbers.items() if column.present_N.any()}
+        context = {self.header.metrics[at] for at in self.header.context}
         batch = RecordBatch(
             runs=runs,
             run_N=run_N,
@@ -79,9 +85,7 @@ class TableRows:
             iteration_N=iteration_N,
             microbatch_N=microbatches,
             time_N=self._times(columns, rows),
-            numbers={
-                self.header.metrics[at]: column for at, column in numbers.items() if column.present_N.any()
-            },
+            numbers=with_sum(apart(named, evaluates_N, context), self.header.summed),
             checksums=checksums,
             labels=tuple(sorted(labels)),
             rejected=tuple(sorted(rejected, key=lambda each: each.offset)),
@@ -90,13 +94,27 @@ class TableRows:
         keep_N = rows.keep_N & ~padding_N
         return batch if keep_N.all() else select_rows(batch, keep_N)
 
-    def _iterations(self, columns: Sequence[TextColumn], rows: _Rows) -> NDArray[np.int64]:
+    def _evaluates(self, columns: Sequence[TextColumn], length: int) -> Flags:
+        split = self.header.split
+        return np.zeros(length, np.bool_) if split is None else evaluates(columns[split])
+
+    def _iterations(
+        self, columns: Sequence[TextColumn], rows: _Rows, evaluates_N: Flags
+    ) -> NDArray[np.int64]:
         at = self.header.iteration
         if at is None:
             return np.arange(self._next_row, self._next_row + len(rows.number_N), dtype=np.int64)
         iteration_N, good_N = whole_numbers(numbers_of(columns[at]), MAX_ITERATION)
+        loss = self._loss_columns()
+        if loss and "rank" not in self.header.identity:
+            trains_N = np.logical_or.reduce([columns[each].is_filled() for each in loss]) & ~evaluates_N
+            iteration_N, good_N = self._counter.place(iteration_N, good_N, trains_N, evaluates_N)
         rows.reject_whole(~good_N, "iteration", integer_rule(MAX_ITERATION), columns[at])
         return iteration_N
+
+    def _loss_columns(self) -> list[int]:
+        names = self.header.summed or ("loss",)
+        return [at for at, metric in self.header.metrics.items() if metric in names]
 
     def _identity(self, columns: Sequence[TextColumn], key: str, rows: _Rows) -> NDArray[np.int32]:
         greatest, default = _IDENTITY_LIMITS[key]

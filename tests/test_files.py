@@ -311,7 +311,7 @@ def test_counters_that_restart_in_every_epoch_are_one_attempt(tmp_path: Path) ->
     assert "epoch × 100" in source.notes[0].remarks[0]
 
 
-def test_epochs_of_different_length_are_counted_by_row(tmp_path: Path) -> None:
+def test_epochs_of_different_length_are_counted_on(tmp_path: Path) -> None:
     text = "".join(
         f'{{"epoch":{e},"iter":{i},"loss":{i / 9}}}\n'
         for e, length in enumerate((50, 70, 60))
@@ -320,7 +320,7 @@ def test_epochs_of_different_length_are_counted_by_row(tmp_path: Path) -> None:
     source = source_of(write(tmp_path / "x.jsonl", text))
 
     assert read_all(source).iteration_N.tolist() == list(range(180))
-    assert "row number" in source.notes[0].remarks[-1]
+    assert "different length" in source.notes[0].remarks[-1]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,85 @@
+"""JSON documents: a file that is one value, with records somewhere inside it.
+
+HF ``trainer_state.json``, histories of Keras, results of xgboost, exports of runs and charts, golden
+values. ``NaN`` and ``Infinity`` may stand bare, as Python writes them; a document that ends in the
+middle is read up to there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic_core import from_json
+
+from firstfault.wire import Defaults
+
+from .blocks import RecordBatch
+from .errors import UnreadableInput
+from .json_rows import JsonRows, require_numbers
+from .json_trees import Found, find_records
+from .log_reader import FileConfig, Understood
+from .value_columns import flat
+
+MAX_BYTES = 1 << 30
+"""1 GiB: a document is read as a whole, and takes some ten times as much memory. Longer logs are lines."""
+_BATCH_RECORDS = 50_000
+
+
+def read(path: Path, defaults: Defaults, config: FileConfig) -> Iterator[tuple[RecordBatch, Understood]]:
+    """The records of a document in order."""
+    value, remarks = _parse(path)
+    found = find_records(value)
+    if found is None:
+        raise UnreadableInput(
+            f"{path}: a JSON document must hold records or series of numbers, got {_shape(value)}"
+        )
+    sample = [flat(record) for record in found.records[:1000]]
+    rows = JsonRows(found.records, defaults, str(path), config.columns)
+    require_numbers(rows.roles, sample, str(path))
+    if found.left_out:
+        remarks.append(f"arrays of another length are not read: {', '.join(map(repr, found.left_out[:12]))}")
+    for start in range(0, len(found.records), _BATCH_RECORDS):
+        part = found.records[start : start + _BATCH_RECORDS]
+        batch = rows.decode(part, range(start, start + len(part)))
+        yield batch, _understood(rows, found, value, remarks, start + len(part))
+
+
+def _parse(path: Path) -> tuple[object, list[str]]:
+    if path.stat().st_size > MAX_BYTES:
+        raise UnreadableInput(f"{path}: a JSON document must be at most {MAX_BYTES >> 20} MiB; write lines")
+    data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    try:
+        return from_json(data), []
+    except ValueError as error:
+        reason = str(error)
+    try:
+        value = from_json(data, allow_partial=True)
+    except ValueError:
+        raise UnreadableInput(f"{path}: must be JSON: {reason}") from None
+    return value, [f"the document ends in the middle ({reason}); what came before is judged"]
+
+
+def _understood(rows: JsonRows, found: Found, value: object, remarks: list[str], used: int) -> Understood:
+    return Understood(
+        format=_name(value, found),
+        counter=rows.roles.counter,
+        columns=rows.roles.columns,
+        lines=len(found.records),
+        used_lines=used,
+        padding=rows.padding,
+        remarks=(*remarks, *rows.roles.remarks),
+    )
+
+
+def _name(value: object, found: Found) -> str:
+    if isinstance(value, dict) and "log_history" in value:
+        return "HF trainer_state.json"
+    where = f" under {found.where!r}" if found.where else ""
+    return f"JSON document ({found.kind}{where})"
+
+
+def _shape(value: object) -> str:
+    if isinstance(value, dict):
+        return f"an object with {', '.join(map(repr, list(value)[:8]))}" if value else "an empty object"
+    return f"a {type(value).__name__}"
