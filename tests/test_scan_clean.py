@@ -125,7 +125,7 @@ _BYTES = st.lists(
 ).map(b"".join)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=_BYTES, cuts=st.lists(st.integers(0, 400), max_size=6))
 def test_the_lines_do_not_depend_on_how_the_bytes_are_cut(data: bytes, cuts: list[int]) -> None:
     config = CleanConfig(max_line_bytes=64)

@@ -43,6 +43,11 @@ _PREFIXES: dict[str, dict[str, str]] = {
     "2021-06-24 11:36:51,758-INFO: ": {"level": "INFO"},
     "1764470000250 ": {"time": "1764470000250"},
     "[INFO|trainer.py:123] 2024-05-01 10:00:00,123 >> ": {"source": "trainer.py"},
+    "13129.7s\t202\t": {},
+    "[2026-09-26:07:44:49:INFO:root:__call__] ": {"level": "INFO"},
+    "10.0.0.1: ": {"host": "10.0.0.1"},
+    "2026-01-05 15:21:22,065|INFO|": {"level": "INFO"},
+    "[ INFO : 2026-01-13 01:09:33,989 ] - ": {"level": "INFO"},
     "Mon Nov 30 14:43:34 2026[1,3]<stdout>:": {"rank": "3", "time": "Mon Nov 30 14:43:34 2026"},
 }
 
@@ -89,7 +94,7 @@ def test_a_plain_word_behind_a_time_is_no_host() -> None:
     assert line[read_prefix(line).end :] == b"iter 2920: loss 3.9883"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     parts=st.lists(
         st.sampled_from([*_PREFIXES, "[", "(", "rank", ":", " ", "1"]) | st.text(max_size=9), max_size=9

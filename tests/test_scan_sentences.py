@@ -24,7 +24,7 @@ def test_the_example_of_a_sentence_is_read_by_it_and_by_none_before_it(sentence:
     found = told(sentence.example)
     assert found is not None
     assert found.sentence == sentence.name
-    assert found.event is not None or found.metrics
+    assert found.event is not None or found.metrics or found.is_heading
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,22 @@ def test_a_line_of_mlperf_is_json_with_its_own_counter(
     assert (found.iteration, set(found.metrics)) == (iteration, metrics)
 
 
-@settings(max_examples=300, deadline=None)
+def test_fingerprints_of_ranks_are_equal_where_their_digits_are() -> None:
+    first = told("Rank 0, model 0, layer 0, weight 3.5e-05, bias 7.2e-05")
+    other = told("Rank 1, model 0, layer 0, weight 3.5e-05, bias -8.1e-05")
+    assert first is not None
+    assert other is not None
+    weight, bias = "param_checksum/model0.layer0.weight", "param_checksum/model0.layer0.bias"
+    assert (first.rank, other.rank) == (0, 1)
+    assert first.metrics[weight] == other.metrics[weight]
+    assert first.metrics[bias] != other.metrics[bias]
+
+
+def test_a_record_of_a_rank_is_no_fingerprint() -> None:
+    assert told("Rank 0, step 5, loss 2.5, weight 3.5") is None
+
+
+@settings(max_examples=100, deadline=None)
 @given(
     parts=st.lists(
         st.sampled_from([each.example for each in SENTENCES]) | st.text(max_size=30), min_size=1, max_size=4

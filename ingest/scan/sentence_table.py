@@ -6,6 +6,7 @@ and `docs/logs.md` lists them.
 
 from __future__ import annotations
 
+from .fingerprints import read_fingerprint, read_heading, read_tensor
 from .hardware_lines import HARDWARE_CLUES
 from .mllog import read_mllog
 from .sentence_forms import hardware, say
@@ -33,6 +34,33 @@ _LINES = (
         "node-3 kernel: NVRM: Xid (PCI:0000:10:1c): 79, GPU has fallen off the bus.",
         reader=hardware,
         takes_line=False,
+    ),
+    say(
+        "fingerprint",
+        "many trainers",
+        "a rank's fingerprint of parameters or gradients",
+        ("ank ", "ank:", "ank="),
+        None,
+        "Rank 1, model 0, layer 0, weight 3.5e-05, bias 7.2e-05",
+        reader=read_fingerprint,
+    ),
+    say(
+        "rank_heading",
+        "many trainers",
+        "the rank of the tensor that is printed below",
+        ("ank ",),
+        None,
+        "TP rank 2:",
+        reader=read_heading,
+    ),
+    say(
+        "printed_tensor",
+        "many trainers",
+        "a tensor of the rank in the heading above",
+        ("tensor([",),
+        None,
+        "tensor([2.9907e-03, -3.1120e-04, 9.9897e-05, 1.7762e-04])",
+        reader=read_tensor,
     ),
 )
 SENTENCES: tuple[Sentence, ...] = (*_LINES, *LOSS_SCALING, *NONFINITE, *MEGATRON, *CHECKPOINTS, *OTHERS)

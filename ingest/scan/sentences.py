@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from firstfault.telemetry import MAX_ITERATION, MAX_RANK, EventKind
+from firstfault.telemetry import MAX_ITERATION, MAX_RANK, EventKind, Value
 
 BEFORE_BYTES = 48
 """Of what stands in front of a sentence, to tell "loss is nan" from "stop if the loss is nan"."""
@@ -39,7 +39,7 @@ class Finding:
     sentence: str
     event: EventKind | None = None
     fields: Mapping[str, object] = field(default_factory=dict)
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, Value] = field(default_factory=dict)
     place: Place = Place.LAST
     iteration: int | None = None
     hint: int | None = None
@@ -47,6 +47,10 @@ class Finding:
     host: str | None = None
     local_device: int | None = None
     time: float | None = None
+    is_heading: bool = False
+    """Whether it names the rank of what follows, up to the next heading."""
+    needs_heading: bool = False
+    """Whether it is of the rank that the heading above names, and of none without one."""
 
 
 Amend = Callable[[Finding, Mapping[str, str]], Finding | None]

@@ -86,7 +86,7 @@ NONFINITE = (
         (" loss", "-loss", " Loss"),
         r"\b(?i:(?P<value>nan|inf|non-?finite|infinite)(?:/inf| or inf| or infinite)? (?:train"
         r"(?:ing)? )?loss)"
-        r"(?: value)?(?=,| (?i:detected|encountered|found|at|in|on)\b|!|:? (?i:nan|inf))",
+        r"(?: value)?(?=,| (?i:detected|encountered|found|during|at|in|on)\b|!|:? (?i:nan|inf))",
         "Non-finite loss, ending training",
         amend=loss,
     ),
@@ -119,6 +119,42 @@ NONFINITE = (
         "RuntimeError: Function 'MulBackward0' returned nan values in its 0th output.",
         metrics={"nonfinite_grad": 1.0},
         place=Place.NEXT,
+    ),
+    say(
+        "tensorflow_diverged",
+        "TensorFlow",
+        "the loss was non-finite",
+        ("diverged with loss",),
+        rf"(?i:diverged with loss ?= ?{BAD})",
+        "ERROR:tensorflow:Model diverged with loss = NaN.",
+        amend=loss,
+    ),
+    say(
+        "loss_tensor",
+        "TensorFlow",
+        "the loss was non-finite",
+        ("ossTensor is inf",),
+        r"LossTensor is (?P<value>inf or nan)",
+        "LossTensor is inf or nan. : Tensor had NaN values",
+        amend=loss,
+    ),
+    say(
+        "criterion_nan",
+        "CNTK",
+        "the loss was non-finite",
+        ("criterion is not a number",),
+        r"criterion is not a number",
+        "EXCEPTION occurred: The training criterion is not a number (NAN).",
+        metrics={"loss": _NAN},
+    ),
+    say(
+        "encountered_nan",
+        "fastText",
+        "the training met a NaN",
+        ("ncountered NaN", "EncounteredNaNError"),
+        r"\b[Ee]ncountered NaN\.|EncounteredNaNError",
+        "terminate called: what():  Encountered NaN.",
+        metrics={"loss": _NAN},
     ),
 )
 MEGATRON = (
