@@ -100,18 +100,18 @@ def test_a_check_before_the_reduction_names_its_rank_node_and_iteration() -> Non
 
 
 @pytest.mark.parametrize(
-    ("end", "kind", "code"),
+    ("end", "result", "code"),
     [
-        ("Possible transient error!", "diag", "transient"),
-        ("Possible persistent error!", "diag", "persistent"),
-        ("Correct result (but possible Application error) (found NaN)!", "diag_passed", "correct"),
+        ("Possible transient error!", "fail", "transient"),
+        ("Possible persistent error!", "fail", "persistent"),
+        ("Correct result (but possible Application error) (found NaN)!", "pass", "correct"),
     ],
 )
-def test_a_rerun_speaks_for_or_against_the_device(end: str, kind: str, code: str) -> None:
+def test_a_rerun_speaks_for_or_against_the_device(end: str, result: str, code: str) -> None:
     found = told(f"Rank 5, node node-3, device 1, iteration #12: {end}")
     assert found is not None
     assert (found.event, found.rank, found.iteration) == (EventKind.HARDWARE, 5, 12)
-    assert (found.fields["kind"], found.fields["code"]) == (kind, code)
+    assert (found.fields["result"], found.fields["code"]) == (result, code)
 
 
 def test_what_was_not_printed_belongs_behind_the_last_iteration() -> None:

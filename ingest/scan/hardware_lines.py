@@ -43,6 +43,8 @@ class HardwareLine:
             "part": self.part,
             "host": self.host,
         }
+        if self.kind == "diag":
+            known |= {"result": "fail", "source": "the trainer's check", "moment": "during"}
         return {name: value for name, value in known.items() if value is not None}
 
 

@@ -68,9 +68,9 @@ def validated(finding: Finding, groups: Mapping[str, str]) -> Finding | None:
 
 
 _OUTCOMES = {
-    "transient": ("diag", "a rerun in place gave another result"),
-    "persistent": ("diag", "a rerun on another device gave another result"),
-    "correct": ("diag_passed", "a rerun on another device gave the same result"),
+    "transient": ("fail", "the same device gave another result the second time"),
+    "persistent": ("fail", "another device gave another result"),
+    "correct": ("pass", "another device gave the same result"),
 }
 
 
@@ -81,8 +81,15 @@ def rerun(finding: Finding, groups: Mapping[str, str]) -> Finding | None:
     outcome = known.get(word, "correct" if word.startswith(("correct", "second_rerun_repro")) else word)
     if outcome not in _OUTCOMES:
         return validated(finding, groups) if word in ("initial_run", "rerun_disabled") else None
-    kind, text = _OUTCOMES[outcome]
-    return replace(finding, event=EventKind.HARDWARE, fields={"kind": kind, "code": outcome, "text": text})
+    result, text = _OUTCOMES[outcome]
+    fields = {
+        "kind": "diag",
+        "code": outcome,
+        "result": result,
+        "source": "rerun of the iteration",
+        "text": text,
+    }
+    return replace(finding, event=EventKind.HARDWARE, fields={**fields, "moment": "during"})
 
 
 def site(finding: Finding, groups: Mapping[str, str]) -> Finding | None:
