@@ -26,7 +26,7 @@ from .live_cli import serve, worker
 from .token_command import app as token_app
 
 EXIT_STATUSES = """Exit status: 1 if any run has a confirmed incident; else 2 if input was
-unreadable, no check could judge a run, or the command used wrongly; else 0.
+unreadable, too little to judge a run, or the command used wrongly; else 0.
 3: firstfault could not do its work."""
 
 app = typer.Typer(

@@ -49,6 +49,7 @@ def page_of(jobs: Sequence[JudgedJob], command: str) -> str:
             verdict=body,
             recognised=recognised(job.notes, run.strides, int(body["coverage"]["ranks"]), is_long=True),
             pictures=run.pictures,
+            notes=job.notes,
         )
         for job in jobs
         for run in job.runs

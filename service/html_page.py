@@ -13,11 +13,12 @@ from importlib import resources
 
 from .html_cards import card, listing, sentences
 from .html_markup import Markup, Part, data, join, tag
-from .html_run import ShownRun, badge, run_part, standing
+from .html_run import ShownRun, badge, run_part
 from .ink import clean
 from .rank_words import rank_words
 from .report import has_confirmed_incident
-from .sentence import headline, root_incident, what_happened
+from .sentence import root_incident
+from .sufficiency import headline
 
 MAX_DETAILED = 24
 """Runs with a part of their own while healthy ones are among them; more of these are a line in the
@@ -28,8 +29,8 @@ _LABELS = ("silent_drift", "nan", "gradient_explosion", "stall", "undetermined",
 def html_report(runs: Sequence[ShownRun], *, command: str, unread: Sequence[str] = ()) -> str:
     """The page; ``command`` made it, ``unread`` says what could not be read."""
     ordered = sorted(runs, key=_badness)
-    shown = [run for run in ordered if standing(run.verdict) != "good"]
-    shown += [run for run in ordered if standing(run.verdict) == "good"][
+    shown = [run for run in ordered if run.standing != "good"]
+    shown += [run for run in ordered if run.standing == "good"][
         : max(1 if not shown else 0, MAX_DETAILED - len(shown))
     ]
     numbers = {id(run): number for number, run in enumerate(shown, 1)}
@@ -45,18 +46,18 @@ def html_report(runs: Sequence[ShownRun], *, command: str, unread: Sequence[str]
 
 def _part(run: ShownRun, number: int, charts: int, *, is_alone: bool) -> Markup:
     """A run's part: among others a healthy one is shown in short."""
-    is_short = standing(run.verdict) == "good" and not is_alone
+    is_short = run.standing == "good" and not is_alone
     return run_part(run, number, most_charts=1 if is_short else charts, is_alone=is_alone)
 
 
 def _badness(run: ShownRun) -> tuple[int, str]:
-    label = str(run.verdict["label"])
+    label = "undetermined" if run.standing == "unsure" else str(run.verdict["label"])
     return _LABELS.index(label) if label in _LABELS else len(_LABELS), str(run.verdict["run"])
 
 
 def _title(runs: Sequence[ShownRun]) -> str:
     if len(runs) == 1:
-        return headline(runs[0].verdict)
+        return headline(runs[0].verdict, runs[0].notes)
     return _tally(runs)
 
 
@@ -64,9 +65,9 @@ def _tally(runs: Sequence[ShownRun]) -> str:
     if not runs:
         return "No run could be judged"
     bad = sum(1 for run in runs if has_confirmed_incident(run.verdict))
-    unsure = sum(1 for run in runs if standing(run.verdict) == "unsure")
+    unsure = sum(1 for run in runs if run.standing == "unsure")
     words = f"{len(runs)} runs: {bad} faulty, {len(runs) - bad - unsure} healthy"
-    return words + (f", {unsure} undetermined" if unsure else "")
+    return words + (f", {unsure} too little to judge" if unsure else "")
 
 
 def _index(runs: Sequence[ShownRun], numbers: dict[int, int]) -> Markup:
@@ -96,8 +97,8 @@ def _index_row(run: ShownRun, number: int | None) -> tuple[Part, ...]:
     judged = verdict.get("judged_to_iteration")
     return (
         tag("a", name, href=f"#run{number}") if number is not None else name,
-        badge(verdict),
-        what_happened(verdict),
+        badge(run),
+        run.happened,
         ranks,
         since,
         "" if judged is None else str(judged),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ingest.file_reader import FileNotes
+
 from .html_cards import card, facts, sentences
 from .html_evidence import coverage_card, evidence_card, others_card
 from .html_markup import Markup, Part, data, join, tag
@@ -13,8 +15,9 @@ from .ink import clean
 from .metric_words import METRIC_WORDS
 from .picture import AttemptPicture
 from .reasons import cause_words, cost_words, label_of, last_good_words, victim_words
-from .report import has_confirmed_incident, is_healthy
-from .sentence import LABEL_WORDS, Incident, Verdict, root_incident, since, subject, what_happened
+from .report import has_confirmed_incident
+from .sentence import Incident, Verdict, root_incident, since, subject
+from .sufficiency import happened, label_words, why_too_little
 
 _SHAPES = {"bad": "◆", "unsure": "▲", "good": "●"}
 
@@ -26,6 +29,19 @@ class ShownRun:
     verdict: Verdict
     recognised: Sequence[str] = ()
     pictures: Sequence[AttemptPicture] = ()
+    notes: Sequence[FileNotes] = ()
+
+    @property
+    def standing(self) -> str:
+        """``bad`` with a confirmed incident, ``good`` when healthy, else ``unsure``."""
+        if has_confirmed_incident(self.verdict):
+            return "bad"
+        return "unsure" if why_too_little(self.verdict, self.notes) else "good"
+
+    @property
+    def happened(self) -> str:
+        """What happened, in one sentence."""
+        return happened(self.verdict, self.notes)
 
 
 def run_part(run: ShownRun, number: int, *, most_charts: int, is_alone: bool) -> Markup:
@@ -34,15 +50,14 @@ def run_part(run: ShownRun, number: int, *, most_charts: int, is_alone: bool) ->
     is_open = root is not None and root["certainty"] != "recovered"
     scene = Scene(id=f"r{number}", verdict=verdict, pictures=run.pictures, most_charts=most_charts)
     left: list[Part] = [curves_section(scene), ranks_section(scene) if is_open else None]
+    right: list[Part] = []
     if root is not None and is_open:
         left += [evidence_card(root), others_card(root, verdict)]
-    right: list[Part] = (
-        [_steps(root), _facts(root, verdict), _causes(root)] if root is not None and is_open else []
-    )
+        right = [_steps(root), _facts(root, verdict), _causes(root)]
     columns = tag("div", tag("div", *left), tag("div", *right), class_="columns") if right else join(*left)
     return tag(
         "article",
-        _head(verdict, number, is_alone=is_alone),
+        _head(run, number, is_alone=is_alone),
         columns,
         coverage_card(verdict),
         card("What was recognised", sentences(run.recognised)) if run.recognised else None,
@@ -50,34 +65,27 @@ def run_part(run: ShownRun, number: int, *, most_charts: int, is_alone: bool) ->
     )
 
 
-def standing(verdict: Verdict) -> str:
-    """``bad`` with a confirmed incident, ``good`` when healthy, else ``unsure``."""
-    if has_confirmed_incident(verdict):
-        return "bad"
-    return "good" if is_healthy(verdict) else "unsure"
-
-
-def badge(verdict: Verdict) -> Markup:
+def badge(run: ShownRun) -> Markup:
     """The label, with a shape of its own so that colour is never needed."""
-    how = standing(verdict)
-    label = LABEL_WORDS.get(str(verdict["label"]), str(verdict["label"]))
-    return tag("span", tag("span", _SHAPES[how], aria_hidden="true"), f" {label}", class_=f"badge {how}")
+    label = label_words(run.verdict, run.notes)
+    shape = tag("span", _SHAPES[run.standing], aria_hidden="true")
+    return tag("span", shape, f" {label}", class_=f"badge {run.standing}")
 
 
-def _head(verdict: Verdict, number: int, *, is_alone: bool) -> Markup:
-    root = root_incident(verdict)
-    tags: list[Markup] = [badge(verdict)]
+def _head(run: ShownRun, number: int, *, is_alone: bool) -> Markup:
+    root = root_incident(run.verdict)
+    tags: list[Markup] = [badge(run)]
     if root is not None and root["certainty"] != "recovered":
         tags.append(tag("span", str(root["certainty"])))
         tags.append(tag("span", str(root["pattern"]).replace("_", " ")))
-    judged = verdict.get("judged_to_iteration")
+    judged = run.verdict.get("judged_to_iteration")
     tags += [tag("span", f"judged to iteration {judged}")] if judged is not None else []
     return tag(
         "header",
-        tag("p", data(verdict["run"]), class_="run"),
-        tag("h1" if is_alone else "h2", what_happened(verdict), class_="sentence"),
+        tag("p", data(run.verdict["run"]), class_="run"),
+        tag("h1" if is_alone else "h2", run.happened, class_="sentence"),
         tag("p", *tags, class_="tags"),
-        class_=f"head {standing(verdict)}",
+        class_=f"head {run.standing}",
         id=f"what{number}",
     )
 

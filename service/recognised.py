@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 from ingest.file_reader import FileNotes
 
-from .ink import clean
+from .ink import clean, columns_of
 from .strides import Strides
 
 _MAX_COLUMNS = 6
 """Columns named in the short form: what decides, and what fits into two lines."""
 _MAX_REMARKS = 2
+_MAX_PATH = 44
 _DECIDE = ("loss", "global_loss", "grad_norm", "local_grad_norm", "loss_scale", "lr", "eval_loss")
 """Metrics that are named first."""
 
@@ -46,10 +47,16 @@ def formats_words(notes: Sequence[FileNotes]) -> str:
 def _file_words(notes: Sequence[FileNotes]) -> str:
     counters = list(dict.fromkeys(note.understood.counter for note in notes if note.understood.counter))
     counter = f"; counts by {clean(' and '.join(counters[:2]), 60)}" if counters else ""
-    names = clean(notes[0].path, 100)
+    names = _path_words(notes[0].path)
     if len(notes) == 1:
         return f"{names}: {clean(notes[0].understood.format or 'of no format', 60)}{counter}"
-    return f"{len(notes)} files, {names} and others: {formats_words(notes)}{counter}"
+    return f"{len(notes)} files, {names} first: {formats_words(notes)}{counter}"
+
+
+def _path_words(path: str) -> str:
+    """A path that fits into a line: of a long one its end, which tells files apart."""
+    shown = clean(path, 1000)
+    return shown if columns_of(shown) <= _MAX_PATH else f"..{shown[-_MAX_PATH:]}"
 
 
 def _column_words(notes: Sequence[FileNotes], *, is_long: bool) -> str:

@@ -23,9 +23,11 @@ from .edge import Exit, say
 from .html_file import write_page
 from .ink import clean, ink_for
 from .offline import JudgedJob, JudgedRun, ReplayOptions, follow_jobs, judge_jobs, readable_jobs
+from .recognised import recognised
 from .rejects import Quarantine
-from .report import Judged, has_confirmed_incident, is_healthy, report
+from .report import Judged, has_confirmed_incident, report
 from .sentence import headline
+from .sufficiency import TOO_LITTLE, why_too_little
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -77,8 +79,8 @@ def run_replay(request: ReplayRequest) -> int:
     if request.html is not None:
         write_page(everything, request.html, request.command)
     if not request.as_json and request.html != STANDARD_INPUT:
-        _print_report(finished)
-    _talk(everything)
+        _print_report(finished, is_detailed=request.is_detailed)
+    _talk(everything, request)
     for line in passed.lines():
         say(clean(line, 400))
     return exit_status(everything)
@@ -101,12 +103,13 @@ def without_strangers(jobs: Sequence[JudgedJob], passed: PassedOver) -> list[Jud
 
 
 def exit_status(jobs: Sequence[JudgedJob]) -> Exit:
-    """1 with any confirmed incident, else 2 with anything unreadable or not judged by any check, else 0."""
-    verdicts = [run.body for job in jobs for run in job.runs]
-    if any(has_confirmed_incident(verdict) for verdict in verdicts):
+    """1 with any confirmed incident, else 2 with anything unreadable or too little to judge, else 0."""
+    judged = [(run.body, job.notes) for job in jobs for run in job.runs]
+    if any(has_confirmed_incident(verdict) for verdict, _ in judged):
         return Exit.INCIDENT
-    is_partial = any(job.unreadable for job in jobs) or any(not is_healthy(verdict) for verdict in verdicts)
-    return Exit.UNUSABLE if is_partial or not verdicts else Exit.HEALTHY
+    is_partial = any(job.unreadable for job in jobs)
+    is_partial = is_partial or any(why_too_little(verdict, notes) for verdict, notes in judged)
+    return Exit.UNUSABLE if is_partial or not judged else Exit.HEALTHY
 
 
 def _print_json(jobs: Iterable[JudgedJob]) -> Iterator[JudgedJob]:
@@ -117,28 +120,48 @@ def _print_json(jobs: Iterable[JudgedJob]) -> Iterator[JudgedJob]:
         yield job
 
 
-def _print_report(jobs: Sequence[JudgedJob]) -> None:
+def _print_report(jobs: Sequence[JudgedJob], *, is_detailed: bool) -> None:
     judged = [
-        Judged(source=job.name, verdict=run.body, metric=run.metric, curve=run.curve, attempt=run.attempt)
+        Judged(
+            source=job.name,
+            verdict=run.body,
+            metric=run.metric,
+            curve=run.curve,
+            attempt=run.attempt,
+            notes=job.notes,
+            strides=run.strides,
+        )
         for job in jobs
         for run in job.runs
     ]
     if judged:
-        sys.stdout.write(report(judged, ink_for(sys.stdout)))
+        sys.stdout.write(report(judged, ink_for(sys.stdout), is_detailed=is_detailed))
 
 
-def _talk(jobs: Sequence[JudgedJob]) -> None:
-    """On standard error: what could not be read, what was rejected and why, what was understood of a file."""
+def _talk(jobs: Sequence[JudgedJob], request: ReplayRequest) -> None:
+    """On standard error: what could not be read, what was rejected and why; beside JSON what was read."""
     for job in jobs:
         if job.unreadable:
             say(clean(job.unreadable, 400))
+            for guess in dict.fromkeys(note.understood.guess for note in job.notes):
+                if guess and guess not in job.unreadable:
+                    say(f"{clean(job.name)}: {clean(guess, 400)}")
         if job.rejects.by_reason and (job.runs or not job.unreadable):
             say(f"{clean(job.name)}: {job.rejects.words}:")
             for line in job.rejects.lines():
                 sys.stderr.write(line + "\n")
-        for note in [] if job.unreadable else job.notes:
-            for remark in note.remarks:
-                say(f"{clean(note.path, 200)}: {clean(remark, 400)}")
+        if request.as_json and not job.unreadable:
+            _talk_of_reading(job, is_detailed=request.is_detailed)
+
+
+def _talk_of_reading(job: JudgedJob, *, is_detailed: bool) -> None:
+    """What the other outputs begin with, where standard output has verdicts alone."""
+    for at, run in enumerate(job.runs):
+        ranks = int(run.body["coverage"]["ranks"])
+        for words in recognised(job.notes, run.strides, ranks, is_long=is_detailed) if at == 0 else []:
+            say(words)
+        if why := why_too_little(run.body, job.notes):
+            say(f"{clean(run.verdict.run)}: {TOO_LITTLE}: {why}")
 
 
 def _follow(jobs: Sequence[Job], options: ReplayOptions, request: ReplayRequest) -> list[JudgedJob]:

@@ -13,13 +13,21 @@ from .ink import WIDTH, Ink, clean, table, wrap
 from .plot import Marks, draw
 from .rank_words import rank_words
 from .reasons import field, reasons
-from .sentence import LABEL_WORDS, Incident, Verdict, headline, root_incident, subject
+from .recognised import recognised
+from .sentence import LABEL_WORDS, Incident, Verdict, root_incident, subject
+from .sufficiency import headline, label_words, why_too_little
 
 if TYPE_CHECKING:
+    from ingest.file_reader import FileNotes
+
     from .curves import CurvePoint
+    from .strides import Strides
 
 _MAX_ROWS = 8
 """Rows of a table in the report: what a person reads; the JSON has all."""
+_MAX_REASONS = 5
+"""Checks that did not run and are told with their reasons."""
+_OF_CURVES = frozenset({"nonfinite", "explosion", "curve_drift", "evaluation"})
 _SEVERITY = ("silent_drift", "nan", "gradient_explosion", "stall", "undetermined", "healthy")
 
 
@@ -32,13 +40,24 @@ class Judged:
     metric: str = ""
     curve: Sequence[CurvePoint] = ()
     attempt: int = 0
+    notes: Sequence[FileNotes] = ()
+    strides: Strides | None = None
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether nothing is wrong as far as can be told, and something can be told."""
+        return is_healthy(self.verdict) and not why_too_little(self.verdict, self.notes)
 
 
-def report(judged: Sequence[Judged], ink: Ink) -> str:
+def report(judged: Sequence[Judged], ink: Ink, *, is_detailed: bool = False) -> str:
     """All runs: a summary table when there are several, then each run, the worst first."""
     ordered = sorted(judged, key=_badness)
     parts = [summary_table(ordered, ink)] if len(ordered) > 1 else []
-    parts += [run_report(one, ink) for one in ordered if len(ordered) == 1 or not is_healthy(one.verdict)]
+    parts += [
+        run_report(one, ink, is_detailed=is_detailed)
+        for one in ordered
+        if len(ordered) == 1 or is_detailed or not one.is_healthy
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -50,19 +69,21 @@ def is_healthy(verdict: Verdict) -> bool:
 def summary_table(judged: Sequence[Judged], ink: Ink) -> str:
     """One line a run: verdict, ranks, iteration."""
     bad = sum(1 for one in judged if has_confirmed_incident(one.verdict))
-    unknown = sum(1 for one in judged if one.verdict["label"] == "undetermined")
+    unknown = sum(1 for one in judged if why_too_little(one.verdict, one.notes))
     words = f"{len(judged)} runs: {bad} faulty, {len(judged) - bad - unknown} healthy"
     title = words + (f", {unknown} too little to judge" if unknown else "")
     rows: list[Sequence[str]] = [("run", "verdict", "ranks", "since", "judged to")]
-    rows += [_summary_row(one.verdict) for one in judged]
-    painted = [_label_style(one.verdict) for one in judged]
+    rows += [_summary_row(one) for one in judged]
+    painted = [_label_style(one) for one in judged]
     return "\n".join([ink.paint(title, "bold"), "", *table(rows, ink, styles=painted)])
 
 
-def run_report(judged: Judged, ink: Ink) -> str:
-    """The whole report of one run."""
+def run_report(judged: Judged, ink: Ink, *, is_detailed: bool = False) -> str:
+    """The whole report of one run: what it is a verdict of, the verdict, and what that rests on."""
     verdict = judged.verdict
-    lines = [ink.paint(line, "bold", *_label_style(verdict)) for line in wrap(headline(verdict))]
+    lines = _recognised_lines(judged, ink, is_detailed=is_detailed)
+    sentence = wrap(headline(verdict, judged.notes))
+    lines += [ink.paint(line, "bold", *_label_style(judged)) for line in sentence]
     root = root_incident(verdict)
     is_open = root is not None and root["certainty"] != "recovered"
     if root is not None and is_open:
@@ -70,7 +91,7 @@ def run_report(judged: Judged, ink: Ink) -> str:
     lines += _curve_lines(judged, root, ink)
     if root is not None and is_open:
         lines += ["", *_evidence_lines(verdict, root, ink)]
-    lines += ["", *_coverage_lines(verdict, ink)]
+    lines += ["", *_coverage_lines(verdict, ink, is_detailed=is_detailed)]
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -79,13 +100,22 @@ def has_confirmed_incident(verdict: Verdict) -> bool:
     return any(incident["certainty"] == "confirmed" for incident in verdict["incidents"])
 
 
+def _recognised_lines(judged: Judged, ink: Ink, *, is_detailed: bool) -> list[str]:
+    ranks = int(judged.verdict["coverage"].get("ranks") or 0)
+    lines: list[str] = []
+    for at, words in enumerate(recognised(judged.notes, judged.strides, ranks, is_long=is_detailed)):
+        lines += field("Read" if at == 0 else "", words, ink)
+    return [*lines, ""] if lines else []
+
+
 def _badness(judged: Judged) -> tuple[int, str, str]:
-    label = str(judged.verdict["label"])
+    label = "undetermined" if why_too_little(judged.verdict, judged.notes) else str(judged.verdict["label"])
     rank = _SEVERITY.index(label) if label in _SEVERITY else len(_SEVERITY)
     return rank, str(judged.verdict["run"]), judged.source
 
 
-def _summary_row(verdict: Verdict) -> tuple[str, ...]:
+def _summary_row(judged: Judged) -> tuple[str, ...]:
+    verdict = judged.verdict
     root = root_incident(verdict) if has_confirmed_incident(verdict) else None
     ranks, since = "", ""
     if root is not None:
@@ -98,15 +128,20 @@ def _summary_row(verdict: Verdict) -> tuple[str, ...]:
         if not first.get("ranks") and subject(root, verdict)[0] == "The run":
             ranks = "-"
         since = str(first["iteration"])
-    label = LABEL_WORDS.get(str(verdict["label"]), str(verdict["label"]))
     judged_to = verdict.get("judged_to_iteration")
-    return clean(verdict["run"], 28), label, ranks, since, "" if judged_to is None else str(judged_to)
+    return (
+        clean(verdict["run"], 28),
+        label_words(verdict, judged.notes),
+        ranks,
+        since,
+        "" if judged_to is None else str(judged_to),
+    )
 
 
-def _label_style(verdict: Verdict) -> tuple[str, ...]:
-    if has_confirmed_incident(verdict):
+def _label_style(judged: Judged) -> tuple[str, ...]:
+    if has_confirmed_incident(judged.verdict):
         return ("red",)
-    return ("green",) if is_healthy(verdict) else ("yellow",)
+    return ("green",) if judged.is_healthy else ("yellow",)
 
 
 def _curve_lines(judged: Judged, root: Incident | None, ink: Ink) -> list[str]:
@@ -165,16 +200,15 @@ def _other_row(incident: Incident, verdict: Verdict) -> tuple[str, ...]:
     return label, str(incident["certainty"]), clean(who, 26), str(incident["first"]["iteration"])
 
 
-def _coverage_lines(verdict: Verdict, ink: Ink) -> list[str]:
+def _coverage_lines(verdict: Verdict, ink: Ink, *, is_detailed: bool) -> list[str]:
     coverage = verdict["coverage"]
     ran = [clean(check["name"]) for check in coverage["checks"] if check["state"] == "ran"]
     reached = verdict.get("judged_to_iteration")
     upto = "" if reached is None else f"up to iteration {reached}: "
     lines = field("Checked", f"{upto}{', '.join(ran) or 'nothing'}", ink)
     missing = [check for check in coverage["checks"] if check["state"] != "ran"]
-    for at, check in enumerate(missing):
-        why = f": {clean(check['why'], 200)}" if check.get("why") else ""
-        lines += field("Not checked" if at == 0 else "", f"{clean(check['name'])}{why}", ink)
+    for at, words in enumerate(_missing_words(missing, is_detailed=is_detailed)):
+        lines += field("Not checked" if at == 0 else "", words, ink)
     for at, blind in enumerate(coverage.get("blind_to", [])):
         lines += field("Blind to" if at == 0 else "", clean(blind, 300), ink)
     for at, note in enumerate(verdict.get("annotations", [])[:_MAX_ROWS]):
@@ -183,6 +217,17 @@ def _coverage_lines(verdict: Verdict, ink: Ink) -> list[str]:
         lines += field("Noted" if at == 0 else "", clean(note, 300), ink)
     lost = lost_words(coverage)
     return lines + (field("Records", lost, ink) if lost else [])
+
+
+def _missing_words(missing: Sequence[Mapping[str, Any]], *, is_detailed: bool) -> list[str]:
+    """Why checks did not run; of many, those that look at curves: a plain log cannot have the others."""
+    named = [(clean(check["name"]), check.get("why")) for check in missing]
+    told = [
+        (name, why) for name, why in named if is_detailed or len(named) <= _MAX_REASONS or name in _OF_CURVES
+    ]
+    words = [f"{name}: {clean(why, 200)}" if why else name for name, why in told]
+    others = [name for name, _ in named if name not in dict(told)]
+    return [*words, f"{', '.join(others)} (why: --details)"] if others else words
 
 
 def lost_words(coverage: Mapping[str, Any]) -> str:

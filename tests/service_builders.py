@@ -83,6 +83,7 @@ def a_verdict(run: str = "llama-7b", *incidents: Json, **changes: Any) -> Json:
             "metrics": ["loss"],
             "checks": [
                 {"name": "nonfinite", "state": "ran", "why": ""},
+                {"name": "explosion", "state": "ran", "why": ""},
                 {"name": "repeat", "state": "not_run", "why": "no rank repeats a computation"},
             ],
             "records": 14720,

@@ -49,17 +49,30 @@ def healthy(tmp_path: Path) -> Path:
     return write_log(tmp_path / "good.jsonl", log_lines("good"))
 
 
-def test_a_faulty_log_begins_with_the_sentence_and_exits_1(firstfault: Run, faulty: Path) -> None:
+def told(out: str) -> str:
+    """A report without what it begins with: what was recognised."""
+    read, _, rest = out.partition("\n\n")
+    assert read.startswith("  Read         ")
+    return rest
+
+
+def test_a_faulty_log_begins_with_what_was_read_and_the_sentence_and_exits_1(
+    firstfault: Run, faulty: Path
+) -> None:
     status, out, err = firstfault("replay", faulty)
     assert status == 1
-    assert out.startswith("bad: silent drift. Rank 3 holds other parameters than the other replicas since")
+    assert "bad.jsonl: JSON lines; counts by iteration" in " ".join(out.split())
+    assert "8 ranks, iterations 0 to 119" in out
+    assert told(out).startswith(
+        "bad: silent drift. Rank 3 holds other parameters than the other replicas since"
+    )
     assert err == ""
 
 
 def test_a_healthy_log_exits_0(firstfault: Run, healthy: Path) -> None:
     status, out, _ = firstfault("replay", healthy)
     assert status == 0
-    assert out.startswith("good: healthy. No fault visible up to iteration 119.")
+    assert told(out).startswith("good: healthy. No fault visible up to iteration 119.")
 
 
 def test_several_runs_are_judged_one_by_one_and_any_fault_gives_1(
@@ -133,7 +146,7 @@ def test_an_unreadable_input_beside_a_healthy_one_is_named_and_exits_2(
 ) -> None:
     status, out, err = firstfault("replay", tmp_path / "nowhere.jsonl", healthy)
     assert status == 2
-    assert out.startswith("good: healthy")
+    assert told(out).startswith("good: healthy")
     assert "nowhere.jsonl" in err
 
 
@@ -159,7 +172,7 @@ def test_standard_input_is_read_as_a_file(firstfault: Run, monkeypatch: pytest.M
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
     status, out, _ = firstfault("replay", "-", "--format", "csv")
     assert status == 0
-    assert out.startswith("stdin: healthy. No fault visible up to iteration 199.")
+    assert told(out).startswith("stdin: healthy. No fault visible up to iteration 199.")
 
 
 def test_run_selects_one_run_and_an_unknown_one_is_named_with_those_there(
@@ -221,7 +234,7 @@ def test_a_hostile_run_name_is_printed_as_text(firstfault: Run, tmp_path: Path) 
     name = "a\u202e\u200b[31mb"
     path = write_log(tmp_path / "x.jsonl", log_lines(name, odd_rank=2))
     _, out, err = firstfault("replay", path)
-    assert out.startswith("a\\u202e\\u200b[31mb: silent drift.")
+    assert told(out).startswith("a\\u202e\\u200b[31mb: silent drift.")
     assert name not in out + err
 
 
@@ -251,7 +264,7 @@ def test_judging_a_small_log_loads_no_heavy_library(tmp_path: Path) -> None:
         check=False,
     )
     assert ended.returncode == 0
-    assert ended.stderr == ""
+    assert ended.stderr.endswith("120 records\n")
 
 
 def test_a_reader_that_goes_away_gives_no_traceback(tmp_path: Path) -> None:

@@ -1,0 +1,84 @@
+"""Whether a log without an incident says enough to be called healthy.
+
+The label of a verdict says what is visible in the telemetry: one record is enough to see that it is not
+finite. That all values of a few records are finite says next to nothing, though, so that reports and the
+exit status do not call such a run healthy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ingest.file_reader import FileNotes
+
+from .ink import clean
+from .sentence import LABEL_WORDS, Verdict, what_happened
+
+_OF_LITTLE = frozenset({"nonfinite", "stall"})
+"""Checks that run on a single record: alone they say nothing of how the run goes."""
+_NAMED = ("explosion", "curve_drift", "evaluation")
+"""Checks whose reason is told, the first that could not run."""
+_MAX_COLUMNS = 8
+TOO_LITTLE = "too little to judge"
+
+
+def why_too_little(verdict: Verdict, notes: Sequence[FileNotes] = ()) -> str:
+    """Why nothing can be said of a run, as a sentence without its full stop; empty if something can.
+
+    Of a run with an incident something can always be said.
+    """
+    if any(incident["certainty"] == "confirmed" for incident in verdict["incidents"]):
+        return ""
+    if verdict["label"] == "undetermined":
+        return _nothing_judged(verdict, notes)
+    if lost := _mostly_lost(notes):
+        return lost
+    ran = {str(check["name"]) for check in verdict["coverage"]["checks"] if check["state"] == "ran"}
+    if ran - _OF_LITTLE:
+        return ""
+    return f"all values are finite, and no check of their course could run{_reason(verdict['coverage'])}"
+
+
+def headline(verdict: Verdict, notes: Sequence[FileNotes] = ()) -> str:
+    """The sentence that says what happened, with the name of the run and its label."""
+    return f"{clean(verdict['run'])}: {label_words(verdict, notes)}. {happened(verdict, notes)}"
+
+
+def label_words(verdict: Verdict, notes: Sequence[FileNotes] = ()) -> str:
+    """The label as reports show it."""
+    if verdict["label"] == "healthy" and why_too_little(verdict, notes):
+        return TOO_LITTLE
+    return LABEL_WORDS.get(str(verdict["label"]), str(verdict["label"]))
+
+
+def happened(verdict: Verdict, notes: Sequence[FileNotes] = ()) -> str:
+    """What happened, or why that cannot be told."""
+    why = why_too_little(verdict, notes)
+    return f"{why[0].upper()}{why[1:]}." if why else what_happened(verdict)
+
+
+def _nothing_judged(verdict: Verdict, notes: Sequence[FileNotes]) -> str:
+    """What was there instead of anything that a check could look at, and how to name it."""
+    pairs = ((name, read, note) for note in notes for name, read in note.understood.columns)
+    names = list(dict.fromkeys(name for name, read, note in pairs if read in note.metrics))
+    names = names or [str(name) for name in verdict["coverage"].get("metrics", [])]
+    if not names:
+        return "no check could run: no metric was recognised"
+    listed = ", ".join(clean(name, 30) for name in names[:_MAX_COLUMNS])
+    more = f" and {len(names) - _MAX_COLUMNS} more" if len(names) > _MAX_COLUMNS else ""
+    words = f"no check could run: nothing among {listed}{more} is known as a loss, a norm or a checksum"
+    return f"{words} (name one: --column loss={clean(names[0], 30)})"
+
+
+def _mostly_lost(notes: Sequence[FileNotes]) -> str:
+    records, rejected = sum(note.rows for note in notes), sum(note.rejected for note in notes)
+    if rejected <= records:
+        return ""
+    return f"most of it was not understood: {rejected} records were rejected, {records} read"
+
+
+def _reason(coverage: Mapping[str, Any]) -> str:
+    whys = {str(check["name"]): check.get("why") for check in coverage["checks"] if check["state"] != "ran"}
+    why = next((whys[name] for name in _NAMED if whys.get(name)), None)
+    return f": {clean(why, 200)}" if why else ""
