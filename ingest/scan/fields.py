@@ -45,6 +45,8 @@ _VERBS = re.compile(r"(?:\s+(?:is|was|are|of|now|currently|equals|at|to|got))+$"
 _AT_VALUE = re.compile(r"[:=,|(\[{<'\"±]\s*$")
 _IN_SENTENCE = re.compile(r"[ -][A-Za-z]")
 _NAME_OF_LOSS = re.compile(r"(?:loss|norm|ppl|acc|is|avg|\d)\s*$|^\s*$", re.IGNORECASE)
+_METRIC_AND_BLANK = re.compile(r"(?:loss|norm|ppl)\s+$", re.IGNORECASE)
+_KEY_AND_VALUE = re.compile(r"\s[A-Za-z][\w./-]*(?: ?[:=])? ?(?:\x00|[+-]?nan|[+-]?inf)", re.IGNORECASE)
 _UNIT = re.compile(r"\s*\((?:ms|s|sec|us|min)\)$")
 _SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test", "eval"})
 _FILLER = re.compile(r"[\s.…_-]+$")
@@ -126,7 +128,7 @@ def read_fields(message: str, first_slot: int = 0) -> list[Field]:
 
 def _is_mentioned(gap: str, rest: str) -> bool:
     """Whether the word nan or inf is part of a name or a sentence: ``number of nan iterations: 0``."""
-    if _AT_VALUE.search(gap):
+    if _AT_VALUE.search(gap) or (_METRIC_AND_BLANK.search(gap) and _KEY_AND_VALUE.match(rest)):
         return False
     return _IN_SENTENCE.match(rest) is not None or not _NAME_OF_LOSS.search(gap)
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from .plans import NOISE, Plan, make_plan
+from .plans import NOISE, Kind, Plan, make_plan
 from .prefixes import Part, Prefix, read_prefix
 from .tokens import NUMBER, tokenize
+from .twins import twins_of
 
 MAX_SHAPES = 1 << 15
 """Plans that are kept: a log has dozens; free text makes a new shape with every line."""
 _NUMBER = re.compile(NUMBER)
 _VALUE = re.compile(rb"(?i)\0|nan|inf")
+_WORD = re.compile(rb"(?i)nan|inf")
 _PROMISING = re.compile(
     rb"(?i)loss|norm|step|iter|epoch|nan|inf|lr|rate|batch|update|rank|acc|err|rmse|nll|ppl|\bit\b|=|:|\|"
 )
@@ -28,10 +30,20 @@ class ShapeBook:
         """The plan for lines of ``shape``, of which ``example`` is one."""
         plan = self._plans.get(shape)
         if plan is None:
-            plan = self._plans[shape] = _plan(shape, example)
+            plan = self._plans[shape] = self._twin_plan(shape, example) or _plan(shape, example)
             if len(self._plans) > MAX_SHAPES:
                 del self._plans[next(iter(self._plans))]
         return plan
+
+    def _twin_plan(self, shape: bytes, example: bytes) -> Plan | None:
+        """That of a record which was seen before, with numbers where this line says nan or inf."""
+        if not _WORD.search(shape):
+            return None
+        for twin in twins_of(example):
+            plan = self._plans.get(twin.shape)
+            if plan is not None and plan.kind is not Kind.NOISE:
+                return twin.adapted(plan)
+        return None
 
 
 def _plan(shape: bytes, example: bytes) -> Plan:

@@ -1,0 +1,92 @@
+r"""A line that says nan or inf where lines of its form have a number is read as they are.
+
+``step 90 loss nan lr 0.1`` has another shape than ``step 80 loss 2.3 lr 0.1``, and by itself it is unclear
+where in it a key begins. With its words marked like numbers the shapes are one, so the plan of the one
+that was seen before is that of both; ``0 nan iterations``, whose word is a word in every line, has no such twin.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from .counting import Counter
+from .plans import Plan, Value
+from .tokens import MARK, MAX_SHAPE_BYTES, NUMBER, shape_of
+
+_WORD = rb"(?<![A-Za-z0-9_.@#\x80-\xff])(?:(?<![)\]}])[+-])?(?i:nan|inf(?:inity)?)(?![A-Za-z0-9_#])"
+_EITHER = re.compile(rb"(?P<word>" + _WORD + rb")|" + NUMBER)
+_MAX_WORDS = 4
+"""Of more words than this either all are values or none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """A shape that a line has with words read as numbers; for each of its slots what stands there.
+
+    That is the slot of the line itself, or -1 for a word, whose value is in ``constants``.
+    """
+
+    shape: bytes
+    slots: tuple[int, ...]
+    constants: tuple[float, ...]
+
+    def adapted(self, plan: Plan) -> Plan:
+        """The plan of lines of the twin's shape, for the line."""
+        return replace(
+            plan,
+            counter=self._counter(plan.counter),
+            values=tuple(self._value(value) for value in plan.values),
+            rank_slot=self._slot(plan.rank_slot),
+        )
+
+    def _slot(self, slot: int) -> int:
+        return self.slots[slot] if slot >= 0 else -1
+
+    def _value(self, value: Value) -> Value:
+        if value.slot < 0 or self.slots[value.slot] >= 0:
+            return replace(value, slot=self._slot(value.slot))
+        return replace(value, slot=-1, constant=self.constants[value.slot])
+
+    def _counter(self, counter: Counter) -> Counter:
+        return replace(
+            counter,
+            step=self._slot(counter.step),
+            total=self._slot(counter.total),
+            epoch=self._slot(counter.epoch),
+            epoch_total=self._slot(counter.epoch_total),
+        )
+
+
+def twins_of(line: bytes) -> Iterator[Twin]:
+    """The twins of a line: with all of its words nan and inf read as numbers first, then with fewer.
+
+    >>> [twin.shape for twin in twins_of(b"step 3 loss nan lr 0.1")]
+    [b'step \\x00 loss \\x00 lr \\x00']
+    """
+    line = line[:MAX_SHAPE_BYTES]
+    found = list(_EITHER.finditer(line))
+    words = [at for at, match in enumerate(found) if match["word"]]
+    sizes = range(len(words), 0, -1) if len(words) <= _MAX_WORDS else (len(words),)
+    for size in sizes:
+        for chosen in combinations(words, size):
+            yield _twin(line, found, frozenset(chosen))
+
+
+def _twin(line: bytes, found: Sequence[re.Match[bytes]], chosen: frozenset[int]) -> Twin:
+    pieces: list[bytes] = []
+    slots: list[int] = []
+    constants: list[float] = []
+    end = slot = 0
+    for at, match in enumerate(found):
+        is_word = match["word"] is not None
+        if is_word and at not in chosen:
+            continue
+        pieces += (line[end : match.start()], MARK.encode())
+        end = match.end()
+        slots.append(-1 if is_word else slot)
+        constants.append(float(match[0]) if is_word else 0.0)
+        slot += not is_word
+    return Twin(shape_of(b"".join((*pieces, line[end:]))), tuple(slots), tuple(constants))
