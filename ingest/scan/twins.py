@@ -2,7 +2,7 @@ r"""A line that says nan or inf where lines of its form have a number is read as
 
 ``step 90 loss nan lr 0.1`` has another shape than ``step 80 loss 2.3 lr 0.1``, and by itself it is unclear
 where in it a key begins. With its words marked like numbers the shapes are one, so the plan of the one
-that was seen before is that of both; ``0 nan iterations``, whose word is a word in every line, has no such twin.
+that was seen before is that of both. ``0 nan iterations``, a word in every line, has no such twin.
 """
 
 from __future__ import annotations
