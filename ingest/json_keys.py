@@ -14,8 +14,10 @@ from firstfault.telemetry import KEY_ALIASES, RESERVED_KEYS
 from firstfault.wire import ITERATION_KEYS
 
 from .blocks import RecordBatch
+from .errors import UnreadableInput
 from .json_rows import SAMPLE_RECORDS, JsonRecord, JsonRows
-from .roles import Role, Roles, meaning_of
+from .role_values import place_of
+from .roles import OVERRIDABLE, Role, Roles, meaning_of
 
 _OURS = RESERVED_KEYS | KEY_ALIASES.keys()
 
@@ -49,13 +51,28 @@ def read_keys(head: bytes, wanted: Mapping[str, str]) -> JsonKeys:
     half = len(records) / 2
     is_wire = sum("run" in each and "rank" in each for each in records) >= half
     if not records or is_wire or len(records) < len(objects):
-        return JsonKeys(is_wire=is_wire)
+        return JsonKeys(is_wire=is_wire, renamed=_given(records, wanted))
     roles = JsonRows.roles_of(records, wanted)
     if not _is_plain(records, roles) and _has_metrics(roles):
         return JsonKeys(records, roles, is_plain=False)
     canonical = {roles.names[at]: metric for at, metric in roles.metrics.items()}
     renamed = {KEY_ALIASES.get(name, name): metric for name, metric in canonical.items()}
     return JsonKeys(records, roles, renamed={name: to for name, to in renamed.items() if name != to})
+
+
+def _given(records: Sequence[JsonRecord], wanted: Mapping[str, str]) -> dict[str, str]:
+    """The metrics of our own lines that a person says are others.
+
+    Raises:
+        UnreadableInput: there is no such key, or a role is given, which our lines say themselves.
+    """
+    names = list(dict.fromkeys(name for record in records for name in record))
+    given = {names[place_of(names, name, metric)]: metric for metric, name in wanted.items()}
+    for name, metric in given.items():
+        if metric in OVERRIDABLE:
+            raise UnreadableInput(f"--column {metric}={name}: lines of our own say their {metric} themselves")
+    kept = {metric: f"{metric}.2" for metric in given.values() if metric in names and metric not in given}
+    return {**kept, **given}
 
 
 def _is_plain(records: Sequence[JsonRecord], roles: Roles) -> bool:

@@ -82,7 +82,17 @@ def replay(
     format_name: Annotated[
         str | None,
         typer.Option(
-            "--format", metavar="F", help="jsonl, csv, tsv, arrow or parquet, where the name misleads."
+            "--format",
+            metavar="F",
+            help="jsonl, json, csv, tsv, text, arrow or parquet, where the bytes mislead.",
+        ),
+    ] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--column",
+            metavar="NAME=COLUMN",
+            help="What a column or key is: loss=lm_loss. May be repeated.",
         ),
     ] = None,
     is_following: Annotated[
@@ -125,6 +135,7 @@ def replay(
             as_json=as_json,
             run=run,
             format_name=format_name,
+            columns=tuple(columns or ()),
             is_following=is_following,
             quarantine=quarantine,
             config=config,

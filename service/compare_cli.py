@@ -40,6 +40,9 @@ def compare(
     format_name: Annotated[
         str | None, typer.Option("--format", metavar="F", help="As in `firstfault replay`.")
     ] = None,
+    columns: Annotated[
+        list[str] | None, typer.Option("--column", metavar="NAME=COLUMN", help="As in `firstfault replay`.")
+    ] = None,
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="Settings as TOML; see `config show`.")
     ] = None,
@@ -66,6 +69,7 @@ def compare(
             attempts=attempts,
             run=run,
             format_name=format_name,
+            columns=tuple(columns or ()),
             is_exact=is_exact,
             tolerance=tolerance,
             as_json=as_json,

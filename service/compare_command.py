@@ -23,6 +23,7 @@ from .compare_report import compare_report
 from .config import load_settings
 from .edge import Exit
 from .errors import ConfigError
+from .file_options import columns_of, file_config
 from .ink import ink_for
 
 SCHEMA = 1
@@ -38,6 +39,7 @@ class CompareRequest:
     attempts: str | None = None
     run: str | None = None
     format_name: str | None = None
+    columns: tuple[str, ...] = ()
     is_exact: bool = False
     tolerance: float | None = None
     as_json: bool = False
@@ -131,7 +133,8 @@ def _sides(request: CompareRequest) -> tuple[_Side, _Side, bool]:
     settings = load_settings(request.config)
 
     def read(path: str) -> Log:
-        return read_log(path, run=request.run, format_name=request.format_name, settings=settings)
+        config = file_config(settings, request.format_name, columns_of(request.columns))
+        return read_log(path, run=request.run, config=config, settings=settings)
 
     first = read(request.first)
     numbers = _attempts(request.attempts)

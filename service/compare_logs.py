@@ -19,7 +19,6 @@ from ingest.jobs import Job, find_jobs
 
 from .config import Settings
 from .errors import ConfigError
-from .offline import format_of
 
 _POLL_S = 0.5
 
@@ -62,7 +61,7 @@ class Log:
         return bool(launches) and all(event.fields.get("deterministic") is True for event in launches)
 
 
-def read_log(path: str, *, run: str | None, format_name: str | None, settings: Settings) -> Log:
+def read_log(path: str, *, run: str | None, config: FileConfig, settings: Settings) -> Log:
     """The one run in a file or folder.
 
     Raises:
@@ -70,7 +69,7 @@ def read_log(path: str, *, run: str | None, format_name: str | None, settings: S
     """
     blocks: dict[str, dict[int, list[IterationBlock]]] = {}
     for job in find_jobs([path]):
-        for name, attempt, block in _blocks(job, format_name, settings):
+        for name, attempt, block in _blocks(job, config, settings):
             blocks.setdefault(name, {}).setdefault(attempt, []).append(block)
     if run is not None and run not in blocks:
         raise UnreadableInput(f"{path}: no run named {run}; there is {', '.join(sorted(blocks)[:5])}")
@@ -107,14 +106,12 @@ def joined(blocks: Sequence[IterationBlock]) -> IterationBlock:
     )
 
 
-def _blocks(
-    job: Job, format_name: str | None, settings: Settings
-) -> Iterable[tuple[str, int, IterationBlock]]:
+def _blocks(job: Job, config: FileConfig, settings: Settings) -> Iterable[tuple[str, int, IterationBlock]]:
     """The settled blocks of a job, with run and attempt."""
     lateness = settings.pipeline.alignment.lateness_iterations
     source = FileSource(
         job,
-        config=FileConfig(decode=settings.decode, form=format_of(format_name)),
+        config=config,
         stream=StreamConfig(lateness_iterations=lateness),
     )
     aligners: dict[str, RunAligner] = {}

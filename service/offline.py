@@ -12,27 +12,18 @@ from detectors.evidence import Certainty
 from detectors.verdict import Verdict, canonical_bytes, to_json
 from ingest.blocks import IterationBlock, RecordBatch
 from ingest.errors import UnreadableInput
-from ingest.file_source import FileConfig, FileNotes, FileSource, Progress, StreamConfig
+from ingest.file_source import FileNotes, FileSource, Progress, StreamConfig
 from ingest.job_folders import PassedOver
 from ingest.jobs import Job, find_jobs
-from ingest.sniff import Format
 
 from .config import Settings
 from .curves import CurvePoint
-from .errors import ConfigError
+from .file_options import file_config
 from .picture import AttemptPicture, Pictures
 from .pipeline import Pipeline
 from .rejects import Quarantine, RejectTally
 from .strides import Strides, StrideWatch
 
-FORMATS: Mapping[str, Format] = {
-    "jsonl": Format.JSON_LINES,
-    "csv": Format.TABLE,
-    "tsv": Format.TABLE,
-    "arrow": Format.ARROW,
-    "parquet": Format.PARQUET,
-}
-"""Names for ``--format``."""
 _POLL_S = 0.5
 """Longest wait for a growing file: how late a Ctrl-C or a new line is noticed at worst."""
 _PLOTTED = ("loss", "global_loss", "grad_norm", "local_grad_norm")
@@ -99,24 +90,13 @@ class ReplayOptions:
     """Judge only the run of this name."""
     format_name: str | None = None
     """How to read the files, where their names and bytes do not tell."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Metric or role to the name that the files have for it."""
     stdin: BinaryIO | None = None
     quarantine: Quarantine | None = None
     watcher: Watcher | None = None
     is_drawn: bool = False
     """Whether pictures of the runs are wanted."""
-
-
-def format_of(name: str | None) -> Format | None:
-    """The format of that name on the command line; None lets the bytes decide.
-
-    Raises:
-        ConfigError: there is no such format.
-    """
-    if name is None:
-        return None
-    if name not in FORMATS:
-        raise ConfigError(f"--format must be one of {', '.join(FORMATS)}, got {name!r}")
-    return FORMATS[name]
 
 
 def readable_jobs(
@@ -208,7 +188,7 @@ class _Reading:
             job,
             follow=is_following,
             stdin=options.stdin,
-            config=FileConfig(decode=settings.decode, form=format_of(options.format_name)),
+            config=file_config(settings, options.format_name, options.columns),
             stream=StreamConfig(lateness_iterations=settings.pipeline.alignment.lateness_iterations),
         )
 

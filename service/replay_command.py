@@ -20,6 +20,7 @@ from ingest.jobs import STANDARD_INPUT, Job
 
 from .config import load_settings
 from .edge import Exit, say
+from .file_options import columns_of
 from .html_file import write_page
 from .ink import clean, ink_for
 from .offline import JudgedJob, JudgedRun, ReplayOptions, follow_jobs, judge_jobs, readable_jobs
@@ -44,6 +45,8 @@ class ReplayRequest:
     as_json: bool = False
     run: str | None = None
     format_name: str | None = None
+    columns: tuple[str, ...] = ()
+    """``NAME=COLUMN`` each."""
     is_following: bool = False
     quarantine: Path | None = None
     config: Path | None = None
@@ -68,6 +71,7 @@ def run_replay(request: ReplayRequest) -> int:
             settings=settings,
             run=request.run,
             format_name=request.format_name,
+            columns=columns_of(request.columns),
             stdin=sys.stdin.buffer,
             quarantine=quarantine,
             watcher=None if request.is_following else bar.update,

@@ -175,6 +175,26 @@ def test_standard_input_is_read_as_a_file(firstfault: Run, monkeypatch: pytest.M
     assert told(out).startswith("stdin: healthy. No fault visible up to iteration 199.")
 
 
+def test_column_says_which_column_is_the_loss(firstfault: Run, tmp_path: Path) -> None:
+    rows = [f"{t},{2 + t % 3 / 10},{'nan' if t >= 30 else 1.5}\n" for t in range(40)]
+    path = tmp_path / "x.csv"
+    path.write_text("step,loss,lm_loss\n" + "".join(rows))
+    assert firstfault("replay", path)[0] == 0
+    status, out, _ = firstfault("replay", path, "--column", "loss=lm_loss", "--json")
+    assert (status, json.loads(out)["incidents"][0]["first"]["iteration"]) == (1, 30)
+
+
+def test_a_column_that_is_not_there_is_an_error_that_lists_those_that_are(
+    firstfault: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("step,loss\n1,2\n2,2\n")
+    status, out, err = firstfault("replay", path, "--column", "loss=lm")
+    assert (status, out) == (2, "")
+    assert "--column loss=lm: no such column; there is 'step', 'loss'" in err
+    assert "NAME=COLUMN" in firstfault("replay", path, "--column", "lm")[2]
+
+
 def test_run_selects_one_run_and_an_unknown_one_is_named_with_those_there(
     firstfault: Run, tmp_path: Path
 ) -> None:
