@@ -43,6 +43,7 @@ _PREFIXES: dict[str, dict[str, str]] = {
     "2021-06-24 11:36:51,758-INFO: ": {"level": "INFO"},
     "1764470000250 ": {"time": "1764470000250"},
     "[INFO|trainer.py:123] 2024-05-01 10:00:00,123 >> ": {"source": "trainer.py"},
+    "| Training Device=xla:0/7 ": {"rank": "7"},
     "13129.7s\t202\t": {},
     "[2026-09-26:07:44:49:INFO:root:__call__] ": {"level": "INFO"},
     "10.0.0.1: ": {"host": "10.0.0.1"},

@@ -98,6 +98,7 @@ _FORMS = (
     r"\((?P<rank>\d+)/(?P<world>\d+)\)(?= )",
     rf"\[(?:{_LEVEL}\|)?[DPTCE]P=\d+(?:[|,][DPTCE]P=\d+){{0,4}}(?:\|[^\]\n]{{0,120}})?\]:?",
     rf"{_HOST}:(?P<pid>\d+):\d+ \[(?P<local_rank>\d+)\](?= NCCL)",
+    r"\| Training Device=xla:\d+/(?P<rank>\d+)",
     r">+(?= )",
     r"\d{1,7}\.\d{1,3}s[ \t|]{1,3}\d{1,6}[ \t|]{1,3}(?=\D)",
     r"(?P<host>\d{1,3}(?:\.\d{1,3}){3}):(?= )",
