@@ -21,7 +21,7 @@ COMPRESSED_SUFFIXES = (".gz", ".zst", ".xz", ".bz2")
 _DELIMITERS = (",", "\t", ";")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _KEY_AND_VALUE = re.compile(r"[A-Za-z)\]]['\"]?\s*(?:[:=]\s*|\s)[+-]?(?:\d+\.?\d*|nan)\b", re.IGNORECASE)
-_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+_CONTROL = re.compile(rb"[\x00-\x07\x0e-\x1a\x1c-\x1f\x7f]")
 _OBJECT_KEY = re.compile(rb'\{\s*("|\})')
 
 

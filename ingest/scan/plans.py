@@ -113,7 +113,7 @@ def _kind(message: str, counter: Counter, values: Sequence[Value], fields: Seque
         return Kind.COUNTER if not counter.is_weak or counter.is_bar else Kind.NOISE
     if counter.epoch >= 0 and telling:
         return Kind.RECORD
-    if counter.epoch >= 0 and len(values) == 0:
+    if counter.epoch >= 0 and all(value.name == "epoch" for value in values):
         return Kind.COUNTER
     if telling and not any("clip" in value.key for value in values):
         return Kind.BARE
