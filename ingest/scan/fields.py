@@ -14,6 +14,8 @@ from enum import Enum
 
 MAX_FIELDS = 512
 """Values of one line: a record of a model with two hundred losses has two hundred and some."""
+MAX_GAP_CHARS = 256
+"""Of the text between two values what is looked at."""
 MAX_KEY_CHARS = 96
 MAX_KEY_WORDS = 8
 
@@ -95,7 +97,7 @@ def read_fields(message: str, first_slot: int = 0) -> list[Field]:
     fields: list[Field] = []
     slot, end, block = first_slot, 0, ""
     for match in _VALUE.finditer(message):
-        gap = message[end : match.start()]
+        gap = message[max(end, match.start() - MAX_GAP_CHARS) : match.start()]
         if not match[0].startswith("\0") and _is_mentioned(gap, message[match.end() :]):
             continue
         end = match.end()

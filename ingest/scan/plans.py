@@ -14,6 +14,7 @@ from ingest.role_words import Loss, Meaning, Part, meaning_of
 
 from .counting import NO_COUNTER, Counter, find_counter
 from .fields import Field, Place, read_fields
+from .layouts import Layout
 
 _EVAL = re.compile(
     r"(?<![A-Za-z0-9])(?:val|valid|validation|validating|validate|test|testing|eval|evaluation|evaluating|evaluate|dev)"
@@ -68,6 +69,8 @@ class Plan:
     kind: Kind
     counter: Counter = NO_COUNTER
     values: tuple[Value, ...] = ()
+    layout: Layout = Layout.NONE
+    """What it is in a box or table; such lines are put together first."""
     rank_slot: int = -1
     is_evaluation: bool = False
     looks_like_record: bool = False

@@ -19,10 +19,12 @@ from .chains import Chain
 from .clean import Cleaner
 from .clock import Clock
 from .counting import Style
+from .layouts import Layout
 from .losses import LossChoice
 from .pieces import by_shape, split_lines
 from .plans import Kind
 from .shapes import ShapeBook
+from .tables import Laid, TableReader
 
 
 class TextScanner:
@@ -37,6 +39,7 @@ class TextScanner:
         self._source = source
         self._cleaner = Cleaner()
         self._book = ShapeBook()
+        self._tables = TableReader()
         self._clock = Clock()
         self._loss = LossChoice((wanted or {}).get("loss"))
         self._chain = Chain()
@@ -57,6 +60,8 @@ class TextScanner:
             UnreadableInput: no line of the log was recognised.
         """
         rest = self._scan(self._cleaner.finish())
+        last = self._join(self._from_tables(self._tables.finish()), 0)
+        rest = concatenate([batch for batch in (rest, last) if len(batch)])
         if not self._columns:
             raise UnreadableInput(f"{self._source}: {self._reason()}")
         return rest
@@ -87,19 +92,45 @@ class TextScanner:
         groups = by_shape(lines)
         self._lines += sum(len(group.line_S) for group in groups)
         parts: list[Part] = []
+        laid: list[Laid] = []
+        first_other = len(lines)
         for group in groups:
             plan = self._book.plan_of(group.shape, group.example)
-            if plan.kind is Kind.NOISE:
-                if plan.looks_like_record and not self._guess:
-                    self._guess = group.example[:120].decode("utf-8", "replace")
+            if plan.layout is not Layout.NONE:
+                laid += [Laid(at, plan.layout, _text(lines[at])) for at in group.line_S.tolist()]
                 continue
-            printer_S = np.full(len(group.line_S), self._rank, np.int64)
-            if plan.rank_slot >= 0:
-                printer_S = np.nan_to_num(group.values_SK[:, plan.rank_slot], nan=-1).astype(np.int64)
-            parts.append(Part(plan, group.line_S, group.values_SK, printer_S))
+            if not group.example.startswith(b"#"):
+                first_other = min(first_other, int(group.line_S[0]))
+            parts += self._part(plan, group)
+        laid.sort(key=lambda line: line.number)
+        parts += self._from_tables(self._tables.read(laid, first_other))
+        self._tables.advance(len(lines), has_other=first_other < len(lines))
+        return self._join(parts, len(lines))
+
+    def _join(self, parts: list[Part], lines: int) -> RecordBatch:
         parts = self._chain.attached(parts)
-        self._chain.advance(len(lines))
+        self._chain.advance(lines)
         return self._records(parts) if parts else concatenate([])
+
+    def _part(self, plan: Plan, group: ShapeLines) -> list[Part]:
+        if plan.kind is Kind.NOISE:
+            if plan.looks_like_record and not self._guess:
+                self._guess = _text(group.example[:120])
+            return []
+        printer_S = np.full(len(group.line_S), self._rank, np.int64)
+        if plan.rank_slot >= 0:
+            printer_S = np.nan_to_num(group.values_SK[:, plan.rank_slot], nan=-1).astype(np.int64)
+        return [Part(plan, group.line_S, group.values_SK, printer_S)]
+
+    def _from_tables(self, records: list[tuple[int, str]]) -> list[Part]:
+        """Records of boxes and tables, in the place of the line that completed each."""
+        lines = [text.encode() for _, text in records]
+        number_N = np.array([number for number, _ in records], np.int64)
+        parts: list[Part] = []
+        for group in by_shape(lines):
+            placed = replace(group, line_S=number_N[group.line_S])
+            parts += self._part(self._book.record_plan(group.shape, group.example), placed)
+        return parts
 
     def _records(self, parts: list[Part]) -> RecordBatch:
         found = gather(parts)
@@ -125,3 +156,7 @@ class TextScanner:
                     "loss" if value.key == self._loss.key and value.loss_order is not None else value.name
                 )
                 self._columns[value.key] = read_as
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "replace")

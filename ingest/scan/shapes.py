@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from .layouts import Layout, layout_of
 from .plans import NOISE, Kind, Plan, make_plan
 from .prefixes import Part, Prefix, read_prefix
 from .tokens import NUMBER, tokenize
@@ -18,6 +19,9 @@ _WORD = re.compile(rb"(?i)nan|inf")
 _PROMISING = re.compile(
     rb"(?i)loss|norm|step|iter|epoch|nan|inf|lr|rate|batch|update|rank|acc|err|rmse|nll|ppl|\bit\b|=|:|\|"
 )
+
+
+_LAID_OUT = {layout: replace(NOISE, layout=layout) for layout in Layout}
 
 
 class ShapeBook:
@@ -45,8 +49,26 @@ class ShapeBook:
                 return twin.adapted(plan)
         return None
 
+    def record_plan(self, shape: bytes, example: bytes) -> Plan:
+        """The plan of a record that was put together from a layout."""
+        key = b"\n" + shape
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = _record_plan(example)
+        return plan
+
+
+def _record_plan(example: bytes) -> Plan:
+    message = tokenize(example)
+    return make_plan(
+        message.shape.decode("utf-8", "replace"), [number.decode() for number in message.numbers]
+    )
+
 
 def _plan(shape: bytes, example: bytes) -> Plan:
+    layout = layout_of(shape.decode("utf-8", "replace"))
+    if layout is not Layout.NONE:
+        return _LAID_OUT[layout]
     if not _VALUE.search(shape) or not _PROMISING.search(shape):
         return NOISE
     prefix = read_prefix(example)

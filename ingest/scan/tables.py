@@ -1,0 +1,126 @@
+"""Lines of boxes and tables become lines of records: ``epoch: 0, train_loss: 0.912, time: 00:41``.
+
+A left fold over such lines alone; what comes between shows in their numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from .layouts import Layout, cell_of, header_of, row_of, words_of_row
+
+MAX_BOX_LINES = 2048
+BARE_KEY = "#"
+"""Keys of columns without names: ``#0``, ``#1``."""
+_HEAD_LINES = 3
+"""A file of bare columns begins with one, or with a few comments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """A line of a layout: its number, what it is, and its text."""
+
+    number: int
+    layout: Layout
+    text: str
+
+
+@dataclass(slots=True)
+class _Box:
+    """The cells of a box so far; ``section`` is the name above indented ones."""
+
+    cells: dict[str, str] = field(default_factory=dict)
+    section: str = ""
+    last: int = -2
+
+
+class TableReader:
+    """Puts boxes and tables together, line by line."""
+
+    def __init__(self) -> None:
+        self._box = _Box()
+        self._names: list[str] = []
+        self._is_bare: bool | None = None
+        """Whether the file is columns of bare numbers; None until its first lines have shown it."""
+        self._seen = 0
+
+    def read(self, lines: Iterable[Laid], first_other: int) -> list[tuple[int, str]]:
+        """The records of the next lines, each with the number of the line that completed it.
+
+        ``first_other`` is the first line of the piece that is of no layout.
+        """
+        records: list[tuple[int, str]] = []
+        for line in lines:
+            if self._is_bare is None:
+                self._settle_bare(line, first_other)
+            if line.layout is Layout.CELL:
+                self._take_cell(line, records)
+                continue
+            if self._box.cells and (line.layout is Layout.RULE or line.number != self._box.last + 1):
+                self._close_box(records)
+            if line.layout is Layout.HEADER:
+                self._names = header_of(line.text)
+            elif line.layout is Layout.ROW:
+                self._take_row(line, records)
+        return records
+
+    def advance(self, lines: int, has_other: bool) -> None:
+        """The next piece begins ``lines`` lines later."""
+        self._box.last -= lines
+        if has_other and self._is_bare is None:
+            self._is_bare = False
+
+    def finish(self) -> list[tuple[int, str]]:
+        """The box that nothing closed."""
+        records: list[tuple[int, str]] = []
+        self._close_box(records)
+        return [(0, text) for _, text in records]
+
+    def _settle_bare(self, line: Laid, first_other: int) -> None:
+        self._seen += 1
+        if first_other < line.number or line.layout is Layout.HEADER or self._seen > _HEAD_LINES:
+            self._is_bare = False
+        elif line.layout is Layout.ROW:
+            self._is_bare = True
+
+    def _take_cell(self, line: Laid, records: list[tuple[int, str]]) -> None:
+        box = self._box
+        key, value = cell_of(line.text)
+        name = key.strip()
+        is_indented = key.startswith(" ")
+        full = f"{box.section}{name}" if is_indented else name
+        if box.cells and (
+            line.number != box.last + 1 or full in box.cells or len(box.cells) >= MAX_BOX_LINES
+        ):
+            self._close_box(records)
+        if not value:
+            box.section = name if name.endswith("/") else f"{name}/"
+        elif full:
+            box.cells[full] = value
+        if not is_indented and value:
+            box.section = ""
+        box.last = line.number
+
+    def _close_box(self, records: list[tuple[int, str]]) -> None:
+        if len(self._box.cells) > 1:
+            text = ", ".join(f"{_safe(key)}: {value}" for key, value in self._box.cells.items())
+            records.append((max(self._box.last, 0), text))
+        self._box = _Box()
+
+    def _take_row(self, line: Laid, records: list[tuple[int, str]]) -> None:
+        if self._names:
+            cells = row_of(line.text, len(self._names))
+            names = self._names
+        elif self._is_bare:
+            cells = words_of_row(line.text)
+            names = [f"{BARE_KEY}{at}" for at in range(len(cells))]
+        else:
+            return
+        if cells is not None:
+            pairs = zip(names, cells, strict=True)
+            records.append((line.number, ", ".join(f"{name}: {cell}" for name, cell in pairs if cell)))
+
+
+def _safe(key: str) -> str:
+    return key.replace(",", "_").replace(":", "_")
