@@ -19,11 +19,8 @@ MAX_CELL_CHARS = 48
 """Of a name in a header; what is longer is text."""
 _EDGES = " \t|"
 _RULE = re.compile(r"[\s|+\-=_*#~:>]{2,}")
-_NAMED_NUMBER = re.compile(r"(?P<key>[A-Za-z][^|\x00]{0,100}?)  ?(?:\x00|nan|inf)", re.IGNORECASE)
-_ROW = re.compile(
-    r"[\s|/%:,()\[\]\-+]*(?:(?:\x00|nan|inf|None|n/a|#na#)[\s|/%:,()\-+]*(?:[KMGsmhx]\b)?[\s|/%:,()\-+]*)+",
-    re.IGNORECASE,
-)
+_CELLS_OF_ROW = re.compile(r"\x00(?:[KMGsmhx%]\b)?|\b(?:nan|inf|None|n/a)\b|#na#", re.IGNORECASE)
+_BETWEEN_CELLS = frozenset(" \t|/%:,()[]-+")
 _NUMBER_AND_BAR = "\0%|"
 _PROMISING = re.compile(r"epoch|iter|step|batch|loss|#|rmse|err|update|cost", re.IGNORECASE)
 _COLUMNS = re.compile(r"\s{2,}|\t+|\s*\|\s*")
@@ -58,7 +55,7 @@ def layout_of(shape: str) -> Layout:
         return Layout.CELL
     if "\0" not in table:
         return Layout.HEADER if _is_header(table) else Layout.NONE
-    return Layout.ROW if _ROW.fullmatch(table) else Layout.NONE
+    return Layout.ROW if _BETWEEN_CELLS.issuperset(_CELLS_OF_ROW.sub("", table)) else Layout.NONE
 
 
 def cell_of(line: str) -> tuple[str, str]:

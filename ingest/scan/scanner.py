@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,8 +22,8 @@ from .clock import Clock
 from .counting import Style
 from .layouts import Layout
 from .losses import LossChoice
-from .pieces import by_shape, split_lines
-from .plans import Kind
+from .pieces import ShapeLines, by_shape, split_lines
+from .plans import Kind, Plan
 from .shapes import ShapeBook
 from .tables import Laid, TableReader
 
