@@ -112,6 +112,8 @@ def _is_disorder(head: list[RecordBatch], restarts: int, limits: StreamConfig) -
     for batch in head:
         rows = Rows.of(batch)
         _, group_N, iteration_N = rows.judged()
+        if not len(iteration_N):
+            continue
         step_N = np.diff(iteration_N)[np.diff(group_N) == 0]
         rises += int((step_N > 0).sum())
         falls += int((step_N < 0).sum())

@@ -11,6 +11,7 @@ def _set_of(text: str) -> frozenset[str]:
 
 EVAL = _set_of("val vali valid validation validate eval evaluation dev heldout holdout")
 TEST = _set_of("test tst testing")
+FOREIGN_EVAL = re.compile("测试|測試|验证|驗證|校验|検証|評価|テスト|검증|평가")
 EITHER = "|".join(sorted(EVAL | TEST))
 EVALUATION = re.compile(
     rf"(?P<first>{EITHER})[_/. :]+(?P<behind>.+)|(?P<before>.+?)[_/. :]+(?P<last>{EITHER})"

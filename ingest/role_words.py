@@ -22,6 +22,7 @@ from .role_vocabulary import (
     CONTEXT,
     EVAL,
     EVALUATION,
+    FOREIGN_EVAL,
     HOW_OFTEN,
     KIND_OF_LOSS,
     LEADS,
@@ -151,6 +152,9 @@ def words_of(name: str) -> tuple[str, ...]:
 def _of_evaluation(name: str) -> Meaning | None:
     """Names that begin or end with a word for validation or test, behind a slash too."""
     spelled = spelling(name[:MAX_NAME])
+    if not name.isascii() and FOREIGN_EVAL.search(name):
+        inner = _of_training(name, words_of(name))
+        return Meaning(Role.METRIC, "eval_loss" if inner and inner.metric == "loss" else name, part=Part.EVAL)
     found = EVALUATION.fullmatch(spelled) or EVALUATION.fullmatch(spelled.rpartition("/")[2])
     words = words_of(name)
     if found is None and len(words) == 2 and words[0] in EVAL | TEST:  # valLoss

@@ -33,6 +33,16 @@ _RAW_LINE = re.compile(rb"([^\r\n]*)(\r\n|\r|\n)")
 _LINE_WITH_BACKSPACES = re.compile(rb"^[^\n\x08]*\x08[^\n]*", re.MULTILINE)
 _BACKSPACES = re.compile(rb"\x08+")
 _OF_BARS = (b"%|", b"t/", b"/i")
+_WIDE = {
+    wide.encode(): plain
+    for wide, plain in zip(
+        "（），：；＝％｜", (b"(", b")", b", ", b": ", b"; ", b"=", b"%", b"|"), strict=True
+    )
+}
+"""Signs of East Asian texts that separate names and values as their ASCII forms do."""
+_WIDE_BYTES = re.compile(b"|".join(_WIDE))
+_WIDE_LEAD = b"\xef"
+"""The first byte of all of them in UTF-8."""
 _BAR_END = re.compile(rb"/(?<=[A-Za-z]/)[A-Za-z]{1,8}(?:, [^\]\n]{0,500})?\] *(?=[^ \]\n])")
 """A progress bar on whose line something goes on: a message or the next bar."""
 
@@ -142,6 +152,8 @@ def _clean(data: bytes, config: CleanConfig) -> bytes:
         data = _SPELLED_ESCAPE.sub(b"", data)
     if any(_holds_pair(data, mark) and mark in data for mark in _COLOUR_ENDS):
         data = _COLOURED_LINE.sub(lambda line: _BARE_COLOUR.sub(b"", line[0]), data)
+    if _WIDE_LEAD in data:
+        data = _WIDE_BYTES.sub(lambda sign: _WIDE[sign[0]], data)
     if any(_holds_pair(data, mark) for mark in _OF_BARS):
         data = _BAR_END.sub(rb"\g<0>" + b"\n", data)
     return data

@@ -21,11 +21,32 @@ _LAST_WORDS = {
 }
 _LEADS = frozenset(
     {"train", "training", "val", "validation", "valid", "test", "testing", "eval", "evaluation", "evaluating"}
-    | {"at", "after", "completed", "finished", "global", "current", "loss", "results", "result", "end", "on"}
+    | {
+        "cv",
+        "learning",
+        "at",
+        "after",
+        "completed",
+        "finished",
+        "global",
+        "current",
+        "loss",
+        "results",
+        "result",
+        "end",
+        "on",
+    }
     | {"in", "for", "done", "stats", "metrics", "the", "epoch", "of", "optimizer", "micro"}
 )
 """Words that may stand before the name of a counter; ``samples per step`` is none."""
-_UNITS = {"epoch": Role.EPOCH, "batch": Role.BATCH, "steps": Role.ITERATION, "iterations": Role.ITERATION}
+_COUNTED = ("steps", "iterations", "updates", "batches", "minibatches", "sequences")
+_UNITS = {
+    "epoch": Role.EPOCH,
+    "batch": Role.BATCH,
+    "steps": Role.ITERATION,
+    "iterations": Role.ITERATION,
+    "batches": Role.BATCH,
+}
 _SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test", "eval"})
 _RATES = ("it/s", "s/it")
 
@@ -111,7 +132,7 @@ def _role(field: Field) -> Role | None:
     *lead, last = field.key.lower().split()
     if last in _LAST_WORDS and all(word in _LEADS for word in lead):
         return _LAST_WORDS[last]
-    if field.after.lower() in ("steps", "iterations", "updates") and field.separator == " ":
+    if field.after.lower() in _COUNTED and field.separator == " ":
         return Role.ITERATION
     return role
 

@@ -36,6 +36,8 @@ _SEPARATOR = re.compile(r"\s*(?::=|=+>|->|[:=])\s*$")
 _CELL = re.compile(r"(?<=\S)\s*\|\s*$")
 """Between the cells of a boxed table, whose first cell is the key."""
 _QUOTED_KEY = re.compile(r"[\"']([A-Za-z][\w./ -]*)[\"']\s*,\s*$")
+_SOURCE = re.compile(r"\w\.(?:py|cc|cpp|cxx|c|cu|h|hpp|java|scala|kt|go|rs|lua|jl|js|ts|R):$")
+"""A place in a program: ``ctc-loss.cc:182`` is no loss of 182."""
 _QUOTES = "\"'`*_“”‘’"
 _HARD = re.compile(
     r"[|,;{}()<>\"'\t!?\[\]=•·]|\s\s|(?<=\.)\s|(?:^|\s)[-–—*+>]+(?=\s|$)|:(?=\s|$)|^[-+/.:]+|\x00"
@@ -169,6 +171,8 @@ def _key_of(gap: str, *, is_first: bool) -> tuple[Place, str, str, str]:
     unkeyed = _unkeyed(gap, bare, is_first=is_first)
     if unkeyed is not None:
         return unkeyed, "", "", ""
+    if _SOURCE.search(gap):
+        return Place.ALONE, "", "", ""
     quoted = _QUOTED_KEY.search(gap)
     if quoted is not None:
         return Place.KEYED, quoted[1].strip(), ",", ""

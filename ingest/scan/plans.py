@@ -21,6 +21,7 @@ _EVAL = re.compile(
     r"(?![A-Za-z0-9])",
     re.IGNORECASE,
 )
+_CROSS_VALIDATION = re.compile(r"(?<![\w/.-])CV(?=[\] ])")
 _TRAIN = re.compile(r"(?<![A-Za-z0-9])(?:train|training|train_inner)(?![A-Za-z0-9])", re.IGNORECASE)
 _TELLING = frozenset({"loss", "grad_norm", "local_grad_norm", "global_loss", "eval_loss", "test_loss"})
 _NOT_THE_LOSS = re.compile(r"scale|scaling|scaler|weight|clip|best|lowest|minimum|coef", re.IGNORECASE)
@@ -142,7 +143,8 @@ def _is_evaluation(message: str, fields: Sequence[Field], counter: Counter) -> b
     if first is not None:
         at = message.find(first.key)
         lead = message[: max(at, 0)]
-    return _EVAL.search(lead) is not None and _TRAIN.search(lead) is None
+    is_told = _EVAL.search(lead) is not None or _CROSS_VALIDATION.search(lead) is not None
+    return is_told and _TRAIN.search(lead) is None
 
 
 def _values(fields: Sequence[Field], counter: Counter, *, is_evaluation: bool) -> tuple[Value, ...]:
