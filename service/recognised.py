@@ -66,12 +66,7 @@ def _column_words(notes: Sequence[FileNotes], *, is_long: bool) -> str:
     metrics = list(dict.fromkeys(metric for note in notes for metric in note.metrics))
     metrics.sort(key=lambda metric: _DECIDE.index(metric) if metric in _DECIDE else len(_DECIDE))
     shown = metrics if is_long else metrics[:_MAX_COLUMNS]
-    words = [
-        clean(metric, 40)
-        if given.get(metric, metric) == metric
-        else f"{clean(metric, 40)} (from {clean(given[metric], 40)})"
-        for metric in shown
-    ]
+    words = [_metric_words(metric, given.get(metric, metric)) for metric in shown]
     more = f" and {len(metrics) - len(shown)} more" if len(metrics) > len(shown) else ""
     return (
         f"{len(metrics)} metric{'' if len(metrics) == 1 else 's'}: {', '.join(words)}{more}"
@@ -80,19 +75,30 @@ def _column_words(notes: Sequence[FileNotes], *, is_long: bool) -> str:
     )
 
 
+def _metric_words(metric: str, name: str) -> str:
+    """A metric with the name that the file has for it, where that is another."""
+    is_same = _letters(metric) == _letters(name)
+    return clean(metric, 40) if is_same else f"{clean(metric, 40)} (from {clean(name, 40)})"
+
+
+def _letters(name: str) -> str:
+    return "".join(letter for letter in name.casefold() if letter.isalnum())
+
+
 def _iteration_words(strides: Strides | None, ranks: int, *, is_long: bool) -> str:
     if strides is None or strides.first is None:
         return ""
     words = [f"{ranks} ranks"] if ranks > 1 else []
     step = f" every {strides.step}" if strides.step and strides.step > 1 else ""
     irregular = f" ({strides.positions} of them)" if strides.step is None and strides.positions > 1 else ""
-    words.append(f"iterations {strides.first} to {strides.last}{step}{irregular}")
+    is_one = strides.first == strides.last
+    span = f"iteration {strides.first}" if is_one else f"iterations {strides.first} to {strides.last}"
+    words.append(f"{span}{step}{irregular}")
     if strides.missing:
         gaps = strides.gaps[: 20 if is_long else 2]
-        where = ", ".join(f"{low} to {high}" for low, high in gaps)
-        words.append(
-            f"{strides.missing} missing (between {where}{', …' if len(strides.gaps) > len(gaps) else ''})"
-        )
+        where = ", ".join(f"{low} and {high}" for low, high in gaps)
+        more = ", .." if len(strides.gaps) > len(gaps) else ""
+        words.append(f"{strides.missing} missing (between {where}{more})")
     if strides.restarts:
         listed = ", ".join(str(at) for at in strides.restarts[: 20 if is_long else 4])
         count = len(strides.restarts)

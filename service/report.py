@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _MAX_ROWS = 8
 """Rows of a table in the report: what a person reads; the JSON has all."""
+_MIN_DRAWN = 4
+"""Points of a curve from which on it is drawn: fewer are said in a line."""
 _MAX_REASONS = 5
 """Checks that did not run and are told with their reasons."""
 _OF_CURVES = frozenset({"nonfinite", "explosion", "curve_drift", "evaluation"})
@@ -145,12 +147,22 @@ def _label_style(judged: Judged) -> tuple[str, ...]:
 
 
 def _curve_lines(judged: Judged, root: Incident | None, ink: Ink) -> list[str]:
-    if len(judged.curve) < 2:
+    if not judged.curve:
         return []
     ranks = judged.verdict["coverage"].get("ranks") or 0
     title = clean(judged.metric) + (f", median of {ranks} ranks" if ranks > 1 else "")
     title += f", attempt {judged.attempt}" if judged.attempt else ""
+    if len(judged.curve) < _MIN_DRAWN:
+        return ["", *wrap(f"{title}: {_few_points(judged.curve)}", first="  ", rest="    ")]
     return ["", *draw(judged.curve, _marks(root), ink, title=title, width=WIDTH - 2)]
+
+
+def _few_points(curve: Sequence[CurvePoint]) -> str:
+    """Points that make no picture, in numbers."""
+    return ", ".join(
+        f"{'NaN or infinite' if point.median is None else value_words(point.median)} at {point.iteration}"
+        for point in curve
+    )
 
 
 def _marks(root: Incident | None) -> Marks:

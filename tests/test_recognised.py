@@ -75,8 +75,8 @@ def test_what_was_recognised_names_format_columns_iterations_and_what_was_left()
     )
     assert recognised([note], strides, 8) == [
         "train.log: text log (Megatron); counts by iteration",
-        "2 metrics: loss (from lm loss), grad_norm (from grad norm)",
-        "8 ranks, iterations 10 to 770 every 10, 2 missing (between 100 to 130), 1 restart (at iteration 50)",
+        "2 metrics: loss (from lm loss), grad_norm",
+        "8 ranks, iterations 10 to 770 every 10, 2 missing (between 100 and 130), 1 restart (at iteration 50)",
         "150 of 200 lines used (75%), 75 records, 2 rejected",
         "one",
         "two",
