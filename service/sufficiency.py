@@ -13,7 +13,7 @@ from typing import Any
 from ingest.file_reader import FileNotes
 
 from .ink import clean
-from .sentence import LABEL_WORDS, Verdict, what_happened
+from .sentence import LABEL_WORDS, Verdict, incident_sentence, root_incident, what_happened
 
 _OF_LITTLE = frozenset({"nonfinite", "stall"})
 """Checks that run on a single record: alone they say nothing of how the run goes."""
@@ -37,7 +37,9 @@ def why_too_little(verdict: Verdict, notes: Sequence[FileNotes] = ()) -> str:
     ran = {str(check["name"]) for check in verdict["coverage"]["checks"] if check["state"] == "ran"}
     if ran - _OF_LITTLE:
         return ""
-    return f"all values are finite, and no check of their course could run{_reason(verdict['coverage'])}"
+    is_clean = not verdict["incidents"] and not verdict.get("annotations")
+    words = "all values are finite, and no check of their course" if is_clean else "no check of the course"
+    return f"{words} could run{_reason(verdict['coverage'])}"
 
 
 def headline(verdict: Verdict, notes: Sequence[FileNotes] = ()) -> str:
@@ -55,7 +57,13 @@ def label_words(verdict: Verdict, notes: Sequence[FileNotes] = ()) -> str:
 def happened(verdict: Verdict, notes: Sequence[FileNotes] = ()) -> str:
     """What happened, or why that cannot be told."""
     why = why_too_little(verdict, notes)
-    return f"{why[0].upper()}{why[1:]}." if why else what_happened(verdict)
+    if not why:
+        return what_happened(verdict)
+    root = root_incident(verdict)
+    doubt = ""
+    if root is not None and root["certainty"] == "suspected":
+        doubt = f" Not confirmed: {incident_sentence(root, verdict)}"
+    return f"{why[0].upper()}{why[1:]}.{doubt}"
 
 
 def _nothing_judged(verdict: Verdict, notes: Sequence[FileNotes]) -> str:

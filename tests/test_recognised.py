@@ -76,7 +76,7 @@ def test_what_was_recognised_names_format_columns_iterations_and_what_was_left()
     assert recognised([note], strides, 8) == [
         "train.log: text log (Megatron); counts by iteration",
         "2 metrics: loss (from lm loss), grad_norm",
-        "8 ranks, iterations 10 to 770 every 10, 2 missing (between 100 and 130), 1 restart (at iteration 50)",
+        "8 ranks, iterations 10 to 770 every 10, 2 missing (between 100 and 130), 1 restart (at iteration 5)",
         "150 of 200 lines used (75%), 75 records, 2 rejected",
         "one",
         "two",
@@ -100,6 +100,13 @@ def test_finite_values_alone_are_too_little_to_judge() -> None:
         " 3 points: growth needs at least 4."
     )
     assert "healthy" not in report([Judged("a", verdict)], Ink())
+
+
+def test_a_suspicion_is_told_beside_how_little_there_is() -> None:
+    suspicion = an_incident(certainty="suspected")
+    text = headline(a_verdict("short", suspicion, coverage=ONLY_NONFINITE))
+    assert text.startswith("short: too little to judge. No check of the course could run: 3 points")
+    assert "Not confirmed: Rank 3 (host node-07) holds other parameters" in text
 
 
 def test_an_incident_is_told_however_little_there_is() -> None:
