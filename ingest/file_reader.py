@@ -27,6 +27,7 @@ from .text_pieces import last_line_end, whole_lines
 
 __all__ = ["FileConfig", "FileNotes", "FileReader"]
 
+_ROWS = (Format.TABLE, Format.JSON_LINES, Format.JSON)
 _COLUMNAR = frozenset({Format.ARROW, Format.PARQUET})
 _TOLD = 5
 """Files that a sentence names."""
@@ -79,6 +80,8 @@ class FileReader:
         """Whether a record so far says its attempt."""
         self.names_ranks = False
         """Whether a record so far says its rank."""
+        self.holds_rows = False
+        """Whether it is a table or JSON, where what is missing in one record stands in others."""
 
     @property
     def decode_anew(self) -> Callable[[], Callable[[bytes], RecordBatch]] | None:
@@ -126,6 +129,7 @@ class FileReader:
         head_chunks = _first(chunks, HEAD_BYTES)
         head = b"".join(head_chunks)
         form = self._config.form or sniff(head[:HEAD_BYTES], self._name)
+        self.holds_rows = form in _ROWS
         everything = chain(head_chunks, chunks)
         if form not in DOCUMENTS and form not in _COLUMNAR:
             yield from self._text(head, everything, is_table=form is Format.TABLE)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from .file_order import OrderConfig, sort_batches
 from .file_reader import FileReader
 from .glued_counters import GluedCounter, find_glued_counter
 from .lateness import LatenessWatch
+from .missing_loss import MissingLoss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,7 @@ def ordered_records(
     glue = None if reader.says_attempt or reader.is_wire else find_glued_counter(head)
     if glue is not None:
         reader.remark(glue.remark)
-    records = _glued(chain(head, batches), glue)
+    records = _with_missing(reader, _glued(chain(head, batches), glue), len(head))
     head = [next(records) for _ in head]
     assigner, head = _with_attempts(reader, head, limits)
     rest = (batch if assigner is None or reader.says_attempt else assigner.assign(batch) for batch in records)
@@ -83,6 +84,22 @@ def _read_head(batches: Iterator[RecordBatch], head_cells: int) -> tuple[list[Re
 def _glued(batches: Iterator[RecordBatch], glue: GluedCounter | None) -> Iterator[RecordBatch]:
     for batch in batches:
         yield batch if glue is None else glue.apply(batch)
+
+
+def _with_missing(
+    reader: FileReader, batches: Iterator[RecordBatch], head_batches: int
+) -> Iterator[RecordBatch]:
+    """The records with losses that their logger could not write as NaN; our own lines leave none out."""
+    if not reader.holds_rows or reader.is_wire:
+        yield from batches
+        return
+    missing = MissingLoss()
+    head = list(islice(batches, head_batches))
+    missing.look_ahead(head)
+    for batch in chain(head, batches):
+        yield missing.infer(batch)
+        if missing.first is not None:
+            reader.remark(missing.remark)
 
 
 def _with_attempts(
