@@ -63,8 +63,8 @@ class MissingLoss:
     def remark(self) -> str:
         """What was inferred, for a person."""
         return (
-            f"from iteration {self.first} on a loss that is missing in otherwise complete records, or 0 beside"
-            " a gradient norm of nan, is read as NaN"
+            f"from iteration {self.first} on a loss that is missing in otherwise complete records, or 0"
+            " beside a gradient norm of nan, is read as NaN"
         )
 
     def infer(self, batch: RecordBatch) -> RecordBatch:
