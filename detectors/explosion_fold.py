@@ -89,6 +89,8 @@ is a standard deviation, or a penalty that is zero before the first update, and 
 SIGNED_RANGES = 2.0
 """A loss around zero must leave its best by so many times what it moved in the last 450 points: noise that
 is correlated over a hundred points leaves its range by a part of it, never by as much again."""
+LEAST_LEVEL = 3
+"""Points that make a level: growth over two is suspected and never confirmed by its height alone."""
 START_STEPS = 2.5
 """Mean steps from point to point that it must be above a level known from a few points: 2.8 sigma of Gaussian
 noise. The least of four points lies 1.3 sigma below the middle, and where noise is of the size of the level
@@ -154,11 +156,11 @@ def growing_points(ints: Counts, floats: Numbers, ring: Numbers, knobs: Sequence
 def begin_curve(value: float, ints: Counts, floats: Numbers, ring: Numbers, knobs: Sequence[float]) -> None:
     """One of the first four points: where the curve began, and how far it moved at once.
 
-    A fourth one that is high beside the three before is no part of how the curve moves.
+    One that is high beside those before it is no part of how the curve moves.
     """
-    if ints[POINTS] == 3:
+    if ints[POINTS] >= 2:
         unit = unit_of(floats[START_LEVEL], 0.5 * floats[START_RANGE], floats[FLOOR], knobs[RELATIVE])
-        if value - floats[START_LEVEL] > knobs[START_RISE] * unit:
+        if value - floats[START_LEVEL] > start_rise(ints, knobs) * unit:
             return
     if ints[POINTS] == 0:
         floats[START_LEVEL] = value
@@ -172,6 +174,11 @@ def begin_curve(value: float, ints: Counts, floats: Numbers, ring: Numbers, knob
         floats[START_LEVEL] = 0.5 * inner
 
 
+def start_rise(ints: Counts, knobs: Sequence[float]) -> float:
+    """Rise in units that counts while the noise is not known: over two points twice that over more."""
+    return knobs[START_RISE] * (2.0 if ints[IN_WINDOW] < LEAST_LEVEL else 1.0)
+
+
 def watch_quiet(
     value: float, ints: Counts, floats: Numbers, window: Numbers, ordered: Numbers, knobs: Sequence[float]
 ) -> int:
@@ -179,7 +186,7 @@ def watch_quiet(
     count = ints[IN_WINDOW]
     level = median_sorted(ordered, count) if count > 0 else value
     is_high = False
-    if count >= 3:
+    if count >= 2:
         sigma = 1.25 * floats[NOISE]
         is_warm = count >= WARM
         if not is_warm and knobs[RELATIVE] > 0 and ints[MINI_FROM] == 0:
@@ -188,7 +195,7 @@ def watch_quiet(
         # Before the noise is known its stand-in is half the range of the first four points.
         spread = sigma if is_warm else 0.5 * floats[START_RANGE]
         unit = unit_of(level, spread, floats[FLOOR], knobs[RELATIVE])
-        gate = knobs[START_RISE] * unit
+        gate = start_rise(ints, knobs) * unit
         if is_warm:
             gate = max(knobs[RISE] * unit, knobs[SIGMAS] * sigma)
         is_high = value - level > gate
@@ -292,7 +299,8 @@ def watch_suspicious(
         ints[PHASE] = QUIET
         ints[HIGH_RUN] = 0
         return RECOVERED
-    if ints[FAR_RUN] >= knobs[FAR_POINTS] and not is_usual(value, floats, knobs):
+    is_known = ints[IN_WINDOW] >= LEAST_LEVEL
+    if ints[FAR_RUN] >= knobs[FAR_POINTS] and is_known and not is_usual(value, floats, knobs):
         ints[PHASE] = EXPLODED
         ints[WHY] = BY_TENFOLD
         return CONFIRMED
@@ -304,7 +312,7 @@ def watch_suspicious(
         # It began before the noise was known: now it is, from points of the level that would be the fault's.
         hold = max(hold, START_STEPS * step_of(ints, ring))
     is_high = floats[MINI_NOW] - floats[BASE] >= hold and before - floats[BASE] >= 0.8 * hold
-    if is_high and not is_usual(floats[MINI_NOW], floats, knobs):
+    if is_high and is_known and not is_usual(floats[MINI_NOW], floats, knobs):
         if is_explained(ints):
             forget(ints)
             return EXPLAINED
@@ -432,6 +440,7 @@ FOLD = Fold(
     freeze,
     forget,
     growing_points,
+    start_rise,
     begin_curve,
     count_high,
     count_low,

@@ -107,7 +107,8 @@ class SoleSkipper:
         start, stop = scene.rows(i)
         column = int(np.searchsorted(block.ranks_R, rank))
         before_T = np.flatnonzero(flags.present_TR[:start, column] & (flags.values_TR[:start, column] <= 0))
-        last = int(self._stepped.column("last")[self._stepped.rows(block.ranks_R)[column]])
+        row = self._stepped.rows(block.ranks_R)[column]  # before the column, which grows with new ranks
+        last = int(self._stepped.column("last")[row])
         if len(before_T):
             last = int(block.iteration_T[before_T[-1]])
         bad_R, clean_R = _skips(scene, start, stop)
