@@ -134,7 +134,9 @@ def _is_disorder(head: list[RecordBatch], restarts: int, limits: StreamConfig) -
         step_N = np.diff(iteration_N)[np.diff(group_N) == 0]
         rises += int((step_N > 0).sum())
         falls += int((step_N < 0).sum())
-        fresh += int(((step_N < 0) & (iteration_N[1:][np.diff(group_N) == 0] == iteration_N.min())).sum())
+        if len(step_N):
+            begins_N = iteration_N[1:][np.diff(group_N) == 0] == iteration_N.min()
+            fresh += int(((step_N < 0) & begins_N).sum())
         ranks = max(ranks, len(rows.keys))
     length = sum(len(batch) for batch in head)
     if fresh * 2 > falls and length >= limits.min_launch_rows * restarts:

@@ -26,8 +26,20 @@ def is_document(head: bytes) -> bool:
     if isinstance(first, dict):
         return len(lines) == 1 and any(isinstance(value, dict | list) for value in first.values())
     if isinstance(first, list) or lines[0] in (b"[", b"{") or lines[0].startswith((b"[{", b"[ {")):
-        return True
-    return not any(isinstance(_parsed(line), dict) for line in lines[1:])
+        return _is_begin(text) or len(lines) == 1
+    return _is_begin(text) and not any(isinstance(_parsed(line), dict) for line in lines[1:])
+
+
+def _is_begin(text: bytes) -> bool:
+    """Whether ``text`` is JSON up to its end, where it may be cut; a log may begin with a bracket too."""
+    decoded = text.decode("utf-8", "replace").rstrip()
+    try:
+        _, end = json.JSONDecoder().raw_decode(decoded)
+    except json.JSONDecodeError as error:
+        return error.pos >= len(decoded) - 1 or error.msg.startswith("Unterminated string")
+    except RecursionError:
+        return False
+    return not decoded[end:].strip()
 
 
 def _parsed(line: bytes) -> Any:
