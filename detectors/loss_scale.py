@@ -240,7 +240,9 @@ class GradientRuns:
         if run is None:
             return None
         if run.first_unexplained is not None:
-            limit = config.unexplained_at_start if run.at_start else config.unexplained
+            # a log of every tenth iteration has seen the whole search for the scale in a few records
+            is_search = run.at_start and run.iteration - run.first.iteration < config.unexplained_at_start
+            limit = config.unexplained_at_start if is_search else config.unexplained
             limit = limit if run.loss_seen else config.unexplained_without_loss
             if run.unexplained >= limit:
                 return run.alarm(

@@ -16,6 +16,7 @@ from .evidence import MAX_LATER_RANKS, Certainty, Check, CheckState, Finding
 from .loss_scale import Alarm, GradientRuns, LossScaleConfig
 from .nonfinite_benign import BenignNotes
 from .nonfinite_episode import Episode
+from .nonfinite_losses import OtherLosses
 from .nonfinite_onset import Onset, bad_ranks, note_clean, onset_of
 from .nonfinite_sites import Level, Scene, scene_of
 from .nonfinite_supporting import SupportingNonfinite
@@ -52,6 +53,7 @@ class Nonfinite:
         self._sole = SoleSkipper()
         self._benign = BenignNotes()
         self._supporting = SupportingNonfinite()
+        self._losses = OtherLosses()
         self._episodes: list[Episode] = []
         self._changed: set[int] = set()
         self._findings: list[Finding] = []
@@ -75,6 +77,7 @@ class Nonfinite:
         self._sole.pass_block(scene)
         note_clean(scene, self._table)
         self._findings += self._supporting.update(block, self.name)
+        self._losses.update(block)
         return self._told()
 
     def finish(self) -> list[Finding]:
@@ -83,7 +86,7 @@ class Nonfinite:
         if onset is not None:
             certainty = Certainty.CONFIRMED if self._runs.is_all_bad else Certainty.SUSPECTED
             self._open(onset, Level.GRADIENT, onset.iteration, "the log ends here", certainty)
-        return self._told()
+        return [*self._told(), *self._losses.finish(self._attempt, self.name)]
 
     def check(self) -> Check:
         """Ran when one value of a watched metric was reported, or of rewards where there is nothing else."""
@@ -102,6 +105,7 @@ class Nonfinite:
             "sole": self._sole.snapshot(),
             "benign": self._benign.snapshot(),
             "supporting": self._supporting.snapshot(),
+            "losses": self._losses.snapshot(),
             "episodes": [episode.snapshot() for episode in self._episodes],
             "ordinal": self._ordinal,
             "attempt": self._attempt,
@@ -116,6 +120,7 @@ class Nonfinite:
         self._sole.restore(state["sole"])
         self._benign.restore(state["benign"])
         self._supporting.restore(state["supporting"])
+        self._losses.restore(state["losses"])
         self._episodes = [Episode.restored(held) for held in state["episodes"]]
         self._ordinal, self._attempt = state["ordinal"], state["attempt"]
         self._metrics = dict.fromkeys(state["metrics"], True)
