@@ -1,8 +1,8 @@
 """Losses beside the loss: of other players and terms, which a run may lose while the one it logs goes on.
 
 A value loss that is infinite, a discriminator that is NaN: no metric of ours, but by its name what some part
-of the job is trained on. It is told where it was finite and then is not to the end of the log, for longer than
-it ever was in between: what comes and goes is how sparse tables are padded.
+of the job is trained on. It is told where it was finite and then is not to the end of the log, for longer
+than it ever was in between: what comes and goes is how sparse tables are padded.
 Axes: T positions, K reports of a metric.
 """
 
