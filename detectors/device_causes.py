@@ -18,6 +18,9 @@ TIE_PENALTY = 0.05
 ALL_LIMIT = 0.4
 """Highest confidence where every rank is a suspect because values differ without a majority: two replicas,
 two halves of a mesh. That something computed wrong is as sure as with three, not that it was one device."""
+FOUND_BY_DIAGNOSTICS = 0.25
+"""Share of defective devices that the vendor's tests find: a quarter of those screened in one published
+fleet, 70 % in another. The less sure is taken, so that a pass takes little from what other evidence says."""
 Judged = tuple[float, list[str]]
 _NOTHING: Judged = (0.0, [])
 
@@ -41,7 +44,7 @@ def of_device(case: Case) -> Judged:
     if case.family is Family.STALL:
         return _with_record(*of_hardware(case), record, has_repeat_mismatch=False)
     if case.family not in (Family.NONFINITE, Family.DIFFERENCE) and not (
-        record.near or case.has_repeat_mismatch
+        record.near or record.failed or case.has_repeat_mismatch
     ):
         return (0.3, ["only some ranks show it"])
     return _of_named_ranks(case, record)
@@ -82,7 +85,8 @@ def _of_all_ranks(case: Case, record: Record) -> Judged:
         )
     if is_of_an_owner(case):
         return (0.5, ["one owner's shard of the update would reach every rank by the gather", *record.near])
-    return (0.4, list(record.near)) if record.near else _NOTHING
+    known = [*record.near, *record.failed]
+    return (0.4, known) if known else _NOTHING
 
 
 def _of_named_ranks(case: Case, record: Record) -> Judged:
@@ -130,6 +134,8 @@ def _with_record(
         strong.append((0.9, list(record.follows)))
     if record.near:
         strong.append((0.85, list(record.near)))
+    if record.failed:
+        strong.append((0.7 if record.is_assumed else 0.85, list(record.failed)))
     if record.older:
         strong.append((0.7, list(record.older)))
     for reached, why in strong:
@@ -137,6 +143,10 @@ def _with_record(
         because = [*because, *why]
     if len(strong) > 1:
         confidence = max(confidence, 0.95)
+    if record.passed:
+        missed = 1 - FOUND_BY_DIAGNOSTICS
+        confidence = confidence * missed / (1 - confidence * FOUND_BY_DIAGNOSTICS)
+        because = [*because, *record.passed, "such tests find a quarter of the devices that compute wrong"]
     return (round(confidence, 2), [*because, *record.weak])
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from firstfault.telemetry import Event
+from firstfault.device_names import is_same_device, is_same_host
+from firstfault.telemetry import UNNAMED_RANK, Event
 
 from .evidence import Certainty, Label
 from .facts import AttemptFacts
@@ -18,6 +19,8 @@ CONSEQUENCE_XIDS = frozenset({13, 31, 43, 45})
 """Xids that the program mostly causes: exceptions, page faults, a channel stopped, preemptive cleanup."""
 NEAR_ITERATIONS = 100
 """Hardware events up to this far from the interval of the fault count as near its onset."""
+FAILED, PASSED = "fail", "pass"
+"""The field ``result`` of an event that tells of a test of the device."""
 _MAX_REASONS = 4
 """Events told per incident; more of them say nothing new."""
 
@@ -34,53 +37,88 @@ class Record:
     """Another rank was the suspect on the same device: the fault follows the device."""
     weak: tuple[str, ...] = ()
     """Events that are mostly consequences, or warnings."""
+    failed: tuple[str, ...] = ()
+    """Tests of the devices that failed, whenever they were made."""
+    is_assumed: bool = False
+    """Whether the place of each of these devices was taken from the order of ranks."""
+    passed: tuple[str, ...] = ()
+    """Tests of the devices that found nothing."""
 
 
 def device_record(
     first: First, facts: AttemptFacts, earlier: Sequence[AttemptFacts], before: Sequence[Incident]
 ) -> Record:
     """The record of the suspects' devices and hosts; of any device when no rank is named."""
-    near, older, weak = [], [], []
+    near, older, weak, failed, passed = [], [], [], [], []
+    is_assumed = True
     for attempt in (facts, *earlier):
         for event in sorted(
             attempt.hardware, key=lambda one: (one.iteration, one.rank, str(dict(one.fields)))
         ):
             if not _is_about(event, first):
                 continue
-            told = _tell(event)
-            if not _is_device_fault(event):
+            told = tell(event)
+            if event.fields.get("result") == PASSED:
+                passed.append(told)
+            elif event.fields.get("result") == FAILED:
+                failed.append(told)
+                is_assumed = is_assumed and bool(event.fields.get("rank_is_assumed"))
+            elif not is_device_fault(event):
                 weak.append(told)
+            elif has_moment(event):
+                older.append(told)
             elif attempt is facts and _is_near(event, first):
                 near.append(told)
             elif attempt is not facts or event.iteration <= first.interval[1]:
                 older.append(told)
     follows, again = _repeat_offender(first, before, {one.attempt: one for one in earlier})
     return Record(
-        tuple(near[:_MAX_REASONS]),
-        tuple([*older, *again][:_MAX_REASONS]),
-        tuple(follows[:_MAX_REASONS]),
-        tuple(weak[:_MAX_REASONS]),
+        near=tuple(near[:_MAX_REASONS]),
+        older=tuple([*older, *again][:_MAX_REASONS]),
+        follows=tuple(follows[:_MAX_REASONS]),
+        weak=tuple(weak[:_MAX_REASONS]),
+        failed=tuple(failed[:_MAX_REASONS]),
+        is_assumed=is_assumed,
+        passed=() if failed else tuple(passed[:_MAX_REASONS]),
     )
 
 
 def _is_about(event: Event, first: First) -> bool:
-    if first.scope is not Scope.RANKS:
-        return True
+    return first.scope is not Scope.RANKS or any(_is_of(event, suspect) for suspect in first.suspects)
+
+
+def _is_of(event: Event, suspect: Suspect) -> bool:
+    """Whether an event can speak of the device or the host of a suspect."""
     device, host = event.fields.get("device"), event.fields.get("host")
-    for suspect in first.suspects:
-        if device is not None and suspect.device is not None:
-            # One host holds many devices: where both sides name one, the device decides.
-            if str(device) == suspect.device and (host is None or suspect.host in (None, str(host))):
-                return True
-        elif host is not None and suspect.host is not None:
-            if str(host) == suspect.host:
-                return True
-        elif host is None and event.rank == suspect.rank:
-            return True
-    return False
+    if host is not None and not is_same_host(str(host), suspect.host):
+        return False
+    # What comes from a report was joined to its rank already, where that could be done.
+    is_reported = "moment" in event.fields
+    if is_reported and event.rank == suspect.rank:
+        return True
+    if device is not None and suspect.device is not None:
+        # One host holds many devices: where both sides name one, the device decides.
+        return any(is_same_device(name, suspect.device) for name in _names_of(event))
+    if host is not None and suspect.host is not None:
+        return not is_reported or device is None
+    return host is None and event.rank == suspect.rank
 
 
-def _is_device_fault(event: Event) -> bool:
+def _names_of(event: Event) -> list[str]:
+    others = event.fields.get("names")
+    named = [str(name) for name in others] if isinstance(others, list) else []
+    return [str(event.fields["device"]), *named]
+
+
+def has_moment(event: Event) -> bool:
+    """Whether an event comes from a report that does not say that it was made while the run went on."""
+    return event.fields.get("moment", "during") != "during"
+
+
+def is_device_fault(event: Event) -> bool:
+    """Whether an event speaks of a defective device, and not of a program or a passing state."""
+    if event.fields.get("result") == FAILED:
+        return True
     kind = event.fields.get("kind")
     if kind in ("ecc_uncorrectable", "mce"):
         return True
@@ -97,12 +135,35 @@ def _is_near(event: Event, first: First) -> bool:
     return (high if low is None else low) - NEAR_ITERATIONS <= event.iteration <= high + NEAR_ITERATIONS
 
 
-def _tell(event: Event) -> str:
+def tell(event: Event) -> str:
+    """The event in words: what, where and when."""
     kind, code = event.fields.get("kind"), _code(event)
     what = f"Xid {code}" if kind == "xid" and code is not None else str(kind)[:40]
+    if event.fields.get("result") in (FAILED, PASSED):
+        what = f"{event.fields.get('source', 'a diagnosis')}: {str(event.fields.get('text', ''))[:120]}"
     where = event.fields.get("device") or event.fields.get("host") or f"rank {event.rank}"
-    told = f"{what} on {str(where)[:100]} at iteration {event.iteration}"
+    if "moment" in event.fields:
+        where = _place(event)
+    told = f"{what} on {str(where)[:100]} {_when(event)}".rstrip()
     return f"{told}, mostly a consequence" if kind == "xid" and code in CONSEQUENCE_XIDS else told
+
+
+def _place(event: Event) -> str:
+    device, host = event.fields.get("device"), event.fields.get("host")
+    where = " of ".join(
+        str(part) for part in (f"device {device}" if device is not None else None, host) if part
+    )
+    if event.rank == UNNAMED_RANK:
+        return where
+    taken = ", taken to be its place" if event.fields.get("rank_is_assumed") else ""
+    return f"{where} (rank {event.rank}{taken})"
+
+
+def _when(event: Event) -> str:
+    """A report that has no time in the run says nothing of when; a test is told without."""
+    if event.fields.get("moment", "during") == "during":
+        return f"at iteration {event.iteration}"
+    return {"before": "before the run", "after": "after the run"}.get(str(event.fields["moment"]), "")
 
 
 def _repeat_offender(

@@ -19,6 +19,7 @@ from .crowd import doubt_crowds
 from .drafts import Draft, draft_incidents, interval_of
 from .evidence import LABEL_OF, Annotation, Certainty, Evidence, Label
 from .facts import AttemptFacts, AttemptFindings, InputFacts
+from .hardware_notes import hardware_notes
 from .incident import (
     MAX_LISTED_EVIDENCE,
     MAX_LISTED_RANKS,
@@ -79,7 +80,9 @@ def _label(incidents: Sequence[Incident], is_judged: bool) -> Label:
 
 
 def _annotations(attempts: Iterable[AttemptFindings]) -> tuple[Annotation, ...]:
-    every = [one for findings in attempts for one in findings.annotations]
+    known = list(attempts)
+    every = [one for findings in known for one in findings.annotations]
+    every += hardware_notes([findings.facts for findings in known])
     every.sort(key=lambda one: (one.attempt, one.iteration, one.kind, one.key))
     return tuple(every[:MAX_ANNOTATIONS])
 

@@ -8,12 +8,15 @@ are recognised by a counter that goes back. What was understood is in `FileSourc
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from .blocks import RecordBatch
+from .columns import batch_from_records
+from .diagnosed import Diagnosed
+from .diagnostics.report import DiagnosticReport
 from .errors import UnreadableInput
 from .file_hints import has_disorder
 from .file_reader import FileConfig, FileNotes, FileReader
@@ -52,6 +55,7 @@ class FileSource:
         stdin: BinaryIO | None = None,
         config: FileConfig | None = None,
         stream: StreamConfig | None = None,
+        reports: Sequence[DiagnosticReport] = (),
     ) -> None:
         self._job = job
         self._config = config or FileConfig()
@@ -61,6 +65,7 @@ class FileSource:
         self._readers: list[FileReader] = []
         self._failed: list[UnreadableInput] = []
         self._is_exhausted = False
+        self._diagnosed = Diagnosed(reports)
         self._rows = 0
         self._followed = [
             FollowedFile(file, job.run, self._config, stdin if file.path == STANDARD_INPUT else None)
@@ -82,12 +87,13 @@ class FileSource:
         batch = next(self._records, None)
         if batch is not None:
             self._rows += len(batch) + len(batch.events)
+            self._diagnosed.watch(batch)
             return [batch]
         self._is_exhausted = True
         self.close()
         if not self._rows:
             raise self._why_empty()
-        return []
+        return self._diagnoses()
 
     def position(self) -> Mapping[str, int]:
         """Per file the bytes read so far."""
@@ -118,7 +124,12 @@ class FileSource:
 
     def finish(self) -> list[RecordBatch]:
         """End following: the records that were held back for lines to come."""
-        return [batch for each in self._followed for batch in each.finish()]
+        return [batch for each in self._followed for batch in each.finish()] + self._diagnoses()
+
+    def _diagnoses(self) -> list[RecordBatch]:
+        """The events of reports about hardware, which can be placed only once all records are known."""
+        events = self._diagnosed.events()
+        return [batch_from_records(events)] if events else []
 
     def close(self) -> None:
         """Let go of the files; safe to call twice."""
@@ -184,6 +195,8 @@ class FileSource:
     def _poll_followed(self, timeout_s: float) -> list[RecordBatch]:
         share_s = timeout_s / len(self._followed)
         batches = [batch for each in self._followed for batch in each.poll(share_s)]
+        for batch in batches:
+            self._diagnosed.watch(batch)
         return [batch for batch in batches if len(batch) or batch.events or batch.rejected]
 
     def _why_empty(self) -> UnreadableInput:

@@ -60,11 +60,14 @@ class Job:
     """Whether a file of it was given by its own name; else it was found in a folder, and may be no log."""
 
 
-def find_jobs(paths: Iterable[str | Path], passed: PassedOver | None = None) -> list[Job]:
+def find_jobs(
+    paths: Iterable[str | Path], passed: PassedOver | None = None, *, named: Iterable[Path] | None = None
+) -> list[Job]:
     """The jobs in files, folders and ``-`` (standard input), in the order given.
 
     Folders are read recursively, in the order of names, see `job_folders`. A file that is named is taken
-    whatever its name, and twice named is taken once. ``passed`` is told what was not taken.
+    whatever its name, and twice named is taken once. ``passed`` is told what was not taken;
+    ``named`` are the paths that a person gave, where ``paths`` were found in them.
 
     Raises:
         UnreadableInput: a path that does not exist, a folder without a readable file.
@@ -84,9 +87,9 @@ def find_jobs(paths: Iterable[str | Path], passed: PassedOver | None = None) -> 
             if identity not in seen:
                 seen.add(identity)
                 files.append(path)
-    named = {each for each in map(Path, given) if not each.is_dir()}
+    own = set(map(Path, given) if named is None else named)
     return jobs + [
-        replace(job, is_named=any(Path(path) in named for path in _paths_of(job))) for job in _group(files)
+        replace(job, is_named=any(Path(path) in own for path in _paths_of(job))) for job in _group(files)
     ]
 
 

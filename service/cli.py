@@ -103,6 +103,14 @@ def replay(
         Path | None,
         typer.Option("--quarantine", metavar="FILE", help="Keep what was rejected here, as JSON lines."),
     ] = None,
+    diagnostics: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--diagnostics",
+            metavar="FILE",
+            help="A report about the hardware: dcgmi diag -j, ascend-dmi, nvidia-smi -q -x, a kernel log.",
+        ),
+    ] = None,
     html: Annotated[
         str | None,
         typer.Option(
@@ -132,6 +140,7 @@ def replay(
 
         request = ReplayRequest(
             paths=tuple(str(path) for path in paths),
+            diagnostics=tuple(str(path) for path in diagnostics or ()),
             as_json=as_json,
             run=run,
             format_name=format_name,

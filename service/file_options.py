@@ -18,6 +18,9 @@ FORMATS: Mapping[str, Format] = {
     "text": Format.TEXT,
     "arrow": Format.ARROW,
     "parquet": Format.PARQUET,
+    "tensorboard": Format.TENSORBOARD,
+    "wandb": Format.WANDB,
+    "mlflow": Format.MLFLOW,
 }
 """Names for ``--format``."""
 

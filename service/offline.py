@@ -11,10 +11,10 @@ from typing import Any, BinaryIO, Protocol
 from detectors.evidence import Certainty
 from detectors.verdict import Verdict, canonical_bytes, to_json
 from ingest.blocks import IterationBlock, RecordBatch
+from ingest.diagnostics.report import DiagnosticReport
 from ingest.errors import UnreadableInput
 from ingest.file_source import FileNotes, FileSource, Progress, StreamConfig
-from ingest.job_folders import PassedOver
-from ingest.jobs import Job, find_jobs
+from ingest.jobs import Job
 
 from .config import Settings
 from .curves import CurvePoint
@@ -95,27 +95,10 @@ class ReplayOptions:
     stdin: BinaryIO | None = None
     quarantine: Quarantine | None = None
     watcher: Watcher | None = None
+    reports: tuple[DiagnosticReport, ...] = ()
+    """What diagnoses and kernels say of the hardware; joined to every job."""
     is_drawn: bool = False
     """Whether pictures of the runs are wanted."""
-
-
-def readable_jobs(
-    paths: Sequence[str | Path], passed: PassedOver | None = None
-) -> tuple[list[Job], list[JudgedJob]]:
-    """The jobs in ``paths``, and for each path that is not there the reason.
-
-    ``passed`` is told which files of folders were not taken.
-    """
-    good: list[str | Path] = []
-    missing: list[JudgedJob] = []
-    for path in paths:
-        try:
-            find_jobs([path])
-        except UnreadableInput as error:
-            missing.append(JudgedJob(name=str(path), unreadable=str(error)))
-        else:
-            good.append(path)
-    return find_jobs(good, passed), missing
 
 
 def judge_jobs(jobs: Sequence[Job], options: ReplayOptions) -> Iterator[JudgedJob]:
@@ -163,13 +146,15 @@ def replay_files(paths: Sequence[str | Path], settings: Settings | None = None) 
     Raises:
         UnreadableInput: a path that is not there, or an input without one usable record.
     """
-    options = ReplayOptions(settings=settings or Settings())
-    verdicts: list[dict[str, Any]] = []
-    for job in judge_jobs(find_jobs(paths), options):
+    from .inputs import find_inputs, without_strangers  # it speaks of the jobs that are judged here
+
+    inputs = find_inputs(paths)
+    options = ReplayOptions(settings=settings or Settings(), reports=inputs.reports)
+    judged = without_strangers([*inputs.missing, *judge_jobs(inputs.jobs, options)], inputs.passed)
+    for job in judged:
         if job.unreadable:
             raise UnreadableInput(job.unreadable)
-        verdicts += [json.loads(run.line) for run in job.runs]
-    return verdicts
+    return [json.loads(run.line) for job in judged for run in job.runs]
 
 
 class _Reading:
@@ -190,6 +175,7 @@ class _Reading:
             stdin=options.stdin,
             config=file_config(settings, options.format_name, options.columns),
             stream=StreamConfig(lateness_iterations=settings.pipeline.alignment.lateness_iterations),
+            reports=options.reports,
         )
 
     def step(self, timeout_s: float) -> bool:

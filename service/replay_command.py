@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from ingest.errors import UnreadableInput
 from ingest.file_source import Progress
-from ingest.job_folders import PassedOver
 from ingest.jobs import STANDARD_INPUT, Job
 
 from .config import load_settings
@@ -23,7 +22,8 @@ from .edge import Exit, say
 from .file_options import columns_of
 from .html_file import write_page
 from .ink import clean, ink_for
-from .offline import JudgedJob, JudgedRun, ReplayOptions, follow_jobs, judge_jobs, readable_jobs
+from .inputs import Inputs, find_inputs, without_strangers
+from .offline import JudgedJob, JudgedRun, ReplayOptions, follow_jobs, judge_jobs
 from .recognised import recognised
 from .rejects import Quarantine
 from .report import Judged, has_confirmed_incident, report
@@ -42,6 +42,8 @@ class ReplayRequest:
     """The command's arguments as they were given."""
 
     paths: tuple[str, ...]
+    diagnostics: tuple[str, ...] = ()
+    """Reports about hardware; those among ``paths`` are recognised too."""
     as_json: bool = False
     run: str | None = None
     format_name: str | None = None
@@ -64,8 +66,8 @@ def run_replay(request: ReplayRequest) -> int:
         ConfigError: the settings cannot be.
     """
     settings = load_settings(request.config)
-    passed = PassedOver()
-    jobs, missing = readable_jobs(request.paths, passed)
+    inputs = find_inputs(request.paths, request.diagnostics)
+    jobs, passed = inputs.jobs, inputs.passed
     with _quarantine(request.quarantine) as quarantine, _ProgressBar() as bar:
         options = ReplayOptions(
             settings=settings,
@@ -75,11 +77,12 @@ def run_replay(request: ReplayRequest) -> int:
             stdin=sys.stdin.buffer,
             quarantine=quarantine,
             watcher=None if request.is_following else bar.update,
+            reports=inputs.reports,
             is_drawn=request.html is not None,
         )
         judged = _follow(jobs, options, request) if request.is_following else judge_jobs(jobs, options)
         finished = list(_print_json(judged) if request.as_json else judged)
-    everything = [*missing, *without_strangers(finished, passed)]
+    everything = [*inputs.missing, *without_strangers(finished, passed)]
     if request.html is not None:
         write_page(everything, request.html, request.command)
     if not request.as_json and request.html != STANDARD_INPUT:
@@ -87,23 +90,8 @@ def run_replay(request: ReplayRequest) -> int:
     _talk(everything, request)
     for line in passed.lines():
         say(clean(line, 400))
+    _tell_reports(inputs, is_alone=not finished)
     return exit_status(everything)
-
-
-def without_strangers(jobs: Sequence[JudgedJob], passed: PassedOver) -> list[JudgedJob]:
-    """The jobs less those of files in folders that turned out to be no logs, which ``passed`` is told.
-
-    All stay where none has a run: then the reasons are what a person needs to know.
-    """
-    if not any(job.runs for job in jobs):
-        return list(jobs)
-    kept = []
-    for job in jobs:
-        if job.is_named or job.runs or not job.unreadable:
-            kept.append(job)
-        else:
-            passed.add(Path(job.paths[0] if job.paths else job.name), "nothing in them was recognised")
-    return kept
 
 
 def exit_status(jobs: Sequence[JudgedJob]) -> Exit:
@@ -140,6 +128,15 @@ def _print_report(jobs: Sequence[JudgedJob], *, is_detailed: bool) -> None:
     ]
     if judged:
         sys.stdout.write(report(judged, ink_for(sys.stdout), is_detailed=is_detailed))
+
+
+def _tell_reports(inputs: Inputs, *, is_alone: bool) -> None:
+    """What reports about hardware say; without a run to join them to, that is the whole answer."""
+    for diagnosis in inputs.reports:
+        for line in diagnosis.lines():
+            say(f"{clean(diagnosis.path, 200)}: {clean(line, 400)}")
+    if inputs.reports and is_alone:
+        say("no run to judge: give a log of training too, and these are joined to its ranks")
 
 
 def _talk(jobs: Sequence[JudgedJob], request: ReplayRequest) -> None:

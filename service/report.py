@@ -223,8 +223,12 @@ def _coverage_lines(verdict: Verdict, ink: Ink, *, is_detailed: bool) -> list[st
         lines += field("Not checked" if at == 0 else "", words, ink)
     for at, blind in enumerate(coverage.get("blind_to", [])):
         lines += field("Blind to" if at == 0 else "", clean(blind, 300), ink)
-    for at, note in enumerate(verdict.get("annotations", [])[:_MAX_ROWS]):
-        lines += field("Benign" if at == 0 else "", annotation_words(note), ink)
+    for title, is_hardware in (("Hardware", True), ("Benign", False)):
+        notes = [
+            note for note in verdict.get("annotations", []) if (note["kind"] == "hardware") is is_hardware
+        ]
+        for at, note in enumerate(notes[:_MAX_ROWS]):
+            lines += field(title if at == 0 else "", annotation_words(note), ink)
     for at, note in enumerate(coverage.get("notes", [])[:_MAX_ROWS]):
         lines += field("Noted" if at == 0 else "", clean(note, 300), ink)
     lost = lost_words(coverage)
@@ -259,6 +263,8 @@ def lost_words(coverage: Mapping[str, Any]) -> str:
 def annotation_words(note: Mapping[str, Any]) -> str:
     """A benign event, and its first few numbers."""
     detail = note.get("detail") or {}
+    if note["kind"] == "hardware":
+        return clean(detail.get("what", ""), 300)
     extra = ", ".join(f"{clean(key, 24)} {value_words(value)}" for key, value in list(detail.items())[:3])
     words = f"{clean(str(note['kind']).replace('_', ' '))} at iteration {note['iteration']}"
     return f"{words} ({extra})" if extra else words

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from service.errors import StoreError
+from service.inputs import readable_jobs
 from service.local_kafka import LocalKafka
-from service.offline import ReplayOptions, judge_jobs, readable_jobs
+from service.offline import ReplayOptions, judge_jobs
 from service.store import DATABASE, Store
 
 from .service_builders import log_lines, write_log

@@ -1,0 +1,87 @@
+"""What the paths of a command hold: jobs to judge, reports about hardware, and what is neither."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from detectors.evidence import Label
+from ingest.diagnostics.recognise import diagnostics_of, named_report
+from ingest.diagnostics.report import DiagnosticReport
+from ingest.errors import UnreadableInput
+from ingest.job_folders import PassedOver, expand
+from ingest.jobs import STANDARD_INPUT, Job, find_jobs
+
+from .offline import JudgedJob
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What was found in the paths of a command."""
+
+    jobs: tuple[Job, ...]
+    reports: tuple[DiagnosticReport, ...]
+    missing: tuple[JudgedJob, ...]
+    """For each path that cannot be read the reason."""
+    passed: PassedOver = field(default_factory=PassedOver)
+    """What was not taken of folders."""
+
+
+def find_inputs(paths: Sequence[str | Path], diagnostics: Sequence[str | Path] = ()) -> Inputs:
+    """The jobs and the reports in ``paths``; those in ``diagnostics`` must be reports."""
+    passed = PassedOver()
+    missing: list[JudgedJob] = []
+    reports: list[DiagnosticReport] = []
+    files: list[Path | str] = []
+    for path in paths:
+        try:
+            found = [path] if str(path) == STANDARD_INPUT else expand(Path(path), passed)
+        except UnreadableInput as error:
+            missing.append(JudgedJob(name=str(path), unreadable=str(error)))
+            continue
+        for file in found:
+            report = _report_in(file)
+            if report is None:
+                files.append(file)
+            else:
+                reports.append(report)
+    for path in diagnostics:
+        try:
+            reports.append(named_report(Path(path)))
+        except UnreadableInput as error:
+            missing.append(JudgedJob(name=str(path), unreadable=str(error)))
+    return Inputs(tuple(find_jobs(files, named=map(Path, paths))), tuple(reports), tuple(missing), passed)
+
+
+def readable_jobs(paths: Sequence[str | Path]) -> tuple[list[Job], list[JudgedJob]]:
+    """The jobs in ``paths``, and for each path that is not there the reason."""
+    inputs = find_inputs(paths)
+    return list(inputs.jobs), list(inputs.missing)
+
+
+def without_strangers(jobs: Sequence[JudgedJob], passed: PassedOver) -> list[JudgedJob]:
+    """The jobs less those of files in folders that turned out to be no logs, which ``passed`` is told.
+
+    All stay where none could be judged: then the reasons are what a person needs to know.
+    """
+    strange = [job for job in jobs if not job.is_named and _is_stranger(job)]
+    if len(strange) == len(jobs):
+        return list(jobs)
+    for job in strange:
+        passed.add(Path(job.paths[0] if job.paths else job.name), "not recognised as a log of training")
+    return [job for job in jobs if job not in strange]
+
+
+def _is_stranger(job: JudgedJob) -> bool:
+    """Whether nothing was read, or numbers of which no check could judge one."""
+    return not job.runs or all(run.verdict.label is Label.UNDETERMINED for run in job.runs)
+
+
+def _report_in(file: str | Path) -> DiagnosticReport | None:
+    if str(file) == STANDARD_INPUT or Path(file).is_dir():
+        return None
+    try:
+        return diagnostics_of(Path(file))
+    except UnreadableInput:  # said when it is read as a log
+        return None
