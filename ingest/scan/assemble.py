@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from zlib import crc32
 
 import numpy as np
 
@@ -71,6 +72,8 @@ def gather(parts: Sequence[Part]) -> Lines:
         is_telling_N=column(5, np.bool_),
         is_record_N=column(6, np.bool_),
         printer_N=column(7, np.int64),
+        series_N=column(8, np.int64),
+        value_N=column(9, np.float64),
     )
     return Lines(line_N[order_N], counted, places, tuple(parts))
 
@@ -88,7 +91,19 @@ def _counters(part: Part) -> tuple[np.ndarray, ...]:
         np.full(size, any(is_telling(value) for value in plan.values)),
         np.full(size, plan.kind is not Kind.COUNTER),
         part.printer_S,
+        np.full(size, _series(plan)),
+        _first_telling(part),
     )
+
+
+def _series(plan: Plan) -> int:
+    """A number that is the same for lines that report the same keys."""
+    return crc32("\n".join(value.key for value in plan.values).encode()) + 1
+
+
+def _first_telling(part: Part) -> Floats:
+    telling = next((value for value in part.plan.values if is_telling(value)), None)
+    return np.full(len(part.line_S), np.nan) if telling is None else _numbers(part, telling)
 
 
 def _training_counter(plan: Plan) -> Counter:

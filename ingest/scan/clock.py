@@ -17,6 +17,7 @@ from firstfault.telemetry import MAX_ITERATION
 from ingest.blocks import Flags, Floats, Ints
 
 from .counting import Style
+from .numbering import BareNumbers
 
 _STEPS = (Style.FIRST, Style.IN_EPOCH, Style.NAMED)
 _MAX_EPOCHS = 1 << 16
@@ -28,7 +29,8 @@ class Counted:
     """The counters of N lines, NaN where a line has none.
 
     ``is_telling_N`` are the lines that have values which make a record, ``is_record_N`` those that give
-    one at all, ``printer_N`` says who printed it.
+    one at all, ``printer_N`` says who printed it. Lines of one ``series_N`` report the same keys; ``value_N``
+    is the first that tells.
     """
 
     style_N: Ints
@@ -39,6 +41,8 @@ class Counted:
     is_telling_N: Flags
     is_record_N: Flags
     printer_N: Ints
+    series_N: Ints
+    value_N: Floats
 
 
 @dataclass(slots=True)
@@ -68,14 +72,9 @@ class Clock:
         """Whether progress bars count (or named steps); None until a record has shown it."""
         self._bar_total = np.nan
         self._has_steps = False
-        self._records = 0
+        self._bare = BareNumbers()
         self.glued_length = 0.0
         """Length of an epoch, where iterations are made of epochs and steps in them."""
-
-    @property
-    def numbers_records(self) -> bool:
-        """Whether no line so far had a counter, so that records are numbered."""
-        return self._records > 0
 
     def iterations(self, counted: Counted) -> Ints:
         """The iteration of each line."""
@@ -107,7 +106,8 @@ class Clock:
             if is_bar_N[at]:
                 has_bar = True
                 if self._counts_bars is None and counted.is_telling_N[at]:
-                    self._counts_bars, self._bar_total = True, counted.total_N[at]
+                    is_last = counted.step_N[at] == counted.total_N[at] and self._knows_epoch(counted, at)
+                    self._counts_bars, self._bar_total = not is_last, counted.total_N[at]
                 elif (self._counts_bars and counted.is_telling_N[at]) or self._counts_bars is None:
                     self._bar_total = counted.total_N[at]
                 is_other = counted.total_N[at] != self._bar_total
@@ -121,6 +121,12 @@ class Clock:
             elif counted.is_telling_N[at] and has_bar and self._counts_bars is None:
                 self._counts_bars = True
         return step_N
+
+    def _knows_epoch(self, counted: Counted, at: int) -> bool:
+        """Whether an epoch was named: where only the full bar of each is logged, epochs count."""
+        if (counted.epoch_N[: at + 1] >= 0).any():
+            return True
+        return any(hand.epoch >= 0 for hand in self._hands.values())
 
     def _of_printer(self, counted: Counted, step_N: Floats, rows_N: Ints, hand: _Hand) -> Floats:
         epoch_N = _forward(counted.epoch_N[rows_N], hand.epoch)
@@ -211,11 +217,20 @@ class Clock:
         known_N = np.flatnonzero(out_N >= 0)
         if len(known_N):
             self._last = _Hand(iteration=float(out_N[known_N[-1]]))
-        unknown_N = (filled_N < 0) & counted.is_record_N
-        numbers_N = self._records + np.cumsum(unknown_N) - 1
-        self._records += int(unknown_N.sum())
-        filled_N = np.where(unknown_N, numbers_N, filled_N)
+        self._number(counted, filled_N)
         return np.clip(filled_N, 0, MAX_ITERATION).astype(np.int64)
+
+    def _number(self, counted: Counted, filled_N: Floats) -> None:
+        """Give records without a counter, or with that of a bar that stands still, numbers that rise."""
+        bare_N = counted.is_record_N & (filled_N < 0)
+        if self._counts_bars:
+            bare_N |= counted.is_record_N & np.isnan(counted.step_N)
+        for at in np.flatnonzero(bare_N).tolist():
+            filled_N[at] = self._bare.number(
+                filled_N[at],
+                int(counted.series_N[at]) if counted.is_telling_N[at] else 0,
+                float(counted.value_N[at]),
+            )
 
 
 def _forward(values_N: Floats, before: float) -> Floats:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from firstfault.telemetry import MAX_ITERATION
-from ingest.role_names import Role
+from ingest.role_names import ITERATION_NAMES, Role
 from ingest.role_words import meaning_of
 
 from .fields import Field, Place
@@ -21,32 +21,34 @@ _LAST_WORDS = {
 }
 _LEADS = frozenset(
     {"train", "training", "val", "validation", "valid", "test", "testing", "eval", "evaluation", "evaluating"}
+    | {"at", "after", "completed", "finished", "global", "current", "loss", "results", "result", "end", "on"}
     | {
-        "cv",
         "learning",
-        "at",
-        "after",
-        "completed",
-        "finished",
-        "global",
-        "current",
-        "loss",
-        "results",
-        "result",
-        "end",
-        "on",
+        "cv",
+        "score",
+        "in",
+        "for",
+        "done",
+        "stats",
+        "metrics",
+        "the",
+        "epoch",
+        "of",
+        "optimizer",
+        "micro",
     }
-    | {"in", "for", "done", "stats", "metrics", "the", "epoch", "of", "optimizer", "micro"}
 )
 """Words that may stand before the name of a counter; ``samples per step`` is none."""
-_COUNTED = ("steps", "iterations", "updates", "batches", "minibatches", "sequences")
 _UNITS = {
     "epoch": Role.EPOCH,
-    "batch": Role.BATCH,
-    "steps": Role.ITERATION,
-    "iterations": Role.ITERATION,
-    "batches": Role.BATCH,
+    **dict.fromkeys(("batch", "batches", "minibatches"), Role.BATCH),
+    **dict.fromkeys(("steps", "iterations", "updates", "it", "sequences"), Role.ITERATION),
 }
+"""What may stand behind a counter."""
+_LEAST_SURE = ITERATION_NAMES.index("num_timesteps")
+"""From this name on a counter may count something else than updates: alone it is none."""
+_OF_PROGRESS = frozenset({"progress", "process"})
+"""Names of counters where a total follows."""
 _SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test", "eval"})
 _RATES = ("it/s", "s/it")
 
@@ -103,6 +105,9 @@ NO_COUNTER = Counter()
 def find_counter(fields: Sequence[Field], numbers: Sequence[str]) -> Counter:
     """The counter of a line with these values."""
     roles = [_role(field) for field in fields]
+    for at, field in enumerate(fields):
+        if field.key.lower() in _OF_PROGRESS and _total(fields, at) >= 0:
+            roles[at] = Role.BATCH
     counts = [field.slot >= 0 and _is_count(numbers[field.slot]) for field in fields]
     # 'epoch': 1.0 is how far training is, not which epoch it is in
     whole = [count and "." not in numbers[field.slot] for field, count in zip(fields, counts, strict=True)]
@@ -110,13 +115,23 @@ def find_counter(fields: Sequence[Field], numbers: Sequence[str]) -> Counter:
     epoch, epoch_total, epoch_key = -1, -1, ""
     if epoch_at >= 0:
         epoch, epoch_total, epoch_key = fields[epoch_at].slot, _total(fields, epoch_at), fields[epoch_at].key
-    elif (pair := _bracket_pair(fields, counts)) is not None:
+    elif (pair := _bracket_pair(fields, whole)) is not None:
         epoch_at, epoch, epoch_total, epoch_key = pair, fields[pair].slot, _total(fields, pair), "epoch"
+    if (found := _epoch_over_step(fields)) is not None:
+        return found
     style, at, key = _step(fields, roles, counts, epoch_at)
     if at < 0:
         style = Style.EPOCH if epoch >= 0 else Style.NONE
         return Counter(style, epoch_key, epoch=epoch, epoch_total=epoch_total, epoch_key=epoch_key)
     return Counter(style, key, fields[at].slot, _total(fields, at), epoch, epoch_total, epoch_key)
+
+
+def _epoch_over_step(fields: Sequence[Field]) -> Counter | None:
+    """``TRAIN Batch 4/203700``, as WeNet prints the epoch and the step."""
+    first = fields[0]
+    if first.key not in ("TRAIN Batch", "CV Batch") or _total(fields, 0) < 0:
+        return None
+    return Counter(Style.NAMED, "batch", fields[1].slot, epoch=first.slot, epoch_key="epoch")
 
 
 def _role(field: Field) -> Role | None:
@@ -126,14 +141,14 @@ def _role(field: Field) -> Role | None:
         )
     if field.after == "%":
         return None
+    if (unit := _UNITS.get(field.after.lower().rstrip("/"))) and field.separator in (" ", ":"):
+        return unit
     role = meaning_of(field.key).role
     if role in (Role.ITERATION, Role.EPOCH, Role.BATCH):
         return role
     *lead, last = field.key.lower().split()
     if last in _LAST_WORDS and all(word in _LEADS for word in lead):
         return _LAST_WORDS[last]
-    if field.after.lower() in _COUNTED and field.separator == " ":
-        return Role.ITERATION
     return role
 
 
@@ -142,7 +157,8 @@ def _step(
 ) -> tuple[Style, int, str]:
     named = _best(fields, roles, counts, Role.ITERATION)
     if named >= 0:
-        return Style.NAMED, named, fields[named].key or fields[named].after
+        style = Style.FIRST if meaning_of(fields[named].key).order >= _LEAST_SURE else Style.NAMED
+        return style, named, fields[named].key or fields[named].after
     total = _best(fields, roles, counts, Role.TOTAL)
     if total >= 0 and fields[total].key.lower().startswith("total"):
         return Style.NAMED, total, fields[total].key
@@ -164,7 +180,15 @@ def _step(
 def _best(fields: Sequence[Field], roles: Sequence[Role | None], counts: Sequence[bool], wanted: Role) -> int:
     """The first counter of a role, unless another is called a global one."""
     found = [at for at, role in enumerate(roles) if role is wanted and counts[at]]
-    return min(found, key=lambda at: (not fields[at].key.lower().startswith("global"), at), default=-1)
+    return min(found, key=lambda at: (_is_by_unit(fields[at]), not _is_global(fields[at]), at), default=-1)
+
+
+def _is_by_unit(field: Field) -> bool:
+    return field.after.lower().rstrip("/") in _UNITS
+
+
+def _is_global(field: Field) -> bool:
+    return field.key.lower().startswith("global")
 
 
 def _bar(fields: Sequence[Field], counts: Sequence[bool]) -> int:
@@ -201,6 +225,8 @@ def _bracket_pair(fields: Sequence[Field], counts: Sequence[bool]) -> int | None
     if not counts[0] or not (first.place is Place.FIRST or is_split):
         return None
     at = 2 if len(fields) > 1 and fields[1].place is Place.TOTAL else 1
+    if is_split and at == 2 and first.separator == " ":
+        return 0
     has_second = (
         at + 1 < len(fields) and fields[at].place is Place.NEXT and fields[at + 1].place is Place.TOTAL
     )

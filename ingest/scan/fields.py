@@ -9,7 +9,7 @@ block names the key. What has no key is a total (``12/\0``), a mean (``2.3 (\0)`
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 MAX_FIELDS = 512
@@ -28,7 +28,8 @@ _VALUE = re.compile(
 )
 _MULTIPLIERS = {"K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _SUFFIX = re.compile(r"[KkMGT](?![A-Za-z])|[A-Za-zµ%][A-Za-z/%]*")
-_AFTER = re.compile(r" ?([A-Za-z][A-Za-z/]*)(?=\s*(?:[,|;)\]]|$|\s-\s|\s\s))")
+_RATE = re.compile(r" ?[A-Za-z]+/[A-Za-z]+(?=\s|$)")
+_AFTER = re.compile(r" ?([A-Za-z][A-Za-z/]*)(?=\s*(?:[,|;)\]\t]|$|\s-\s|\s\s))")
 _WRAPPER = re.compile(
     r"(?:tensor|array|float|Array|Decimal|DeviceArray|np\.float\d+|numpy\.float\d+|mean|avg)?[(\[{<\"'$~*#≈]+$"
 )
@@ -53,6 +54,11 @@ _METRIC_AND_BLANK = re.compile(r"(?:loss|norm|ppl)\s+$", re.IGNORECASE)
 _KEY_AND_VALUE = re.compile(r"\s[A-Za-z][\w./-]*(?: ?[:=])? ?(?:\x00|[+-]?nan|[+-]?inf)", re.IGNORECASE)
 _UNIT = re.compile(r"\s*\((?:ms|s|sec|us|min)\)$")
 _SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test", "eval"})
+_RANGE = re.compile(r"-\s*")
+_BARE_VERBS = ("is", "was", "=", ":")
+_AT_COUNTER = re.compile(r"(?P<name>.+?) (?:at|after|for) (?P<counter>iteration|iter|step|epoch|update)")
+_AND_COUNTER = re.compile(r" and (?:step|iteration|iter|epoch)$")
+_SOURCE_FILE = re.compile(r"\.(?:cc|cpp|cu|py|lua|java|scala|rs|go|jl|c|h)$")
 _FILLER = re.compile(r"[\s.…_-]+$")
 
 
@@ -109,6 +115,17 @@ def read_fields(message: str, first_slot: int = 0) -> list[Field]:
         block = inner or block
         if place is Place.NEXT and fields and _is_listed(fields[-1], gap):
             place = Place.LIST
+        if place is Place.TIME and _RANGE.fullmatch(gap) and fields[-1].place in (Place.KEYED, Place.NEXT):
+            _, after, end = _suffix(message, end)
+            fields[-1] = replace(fields[-1], slot=slot, after=after)  # of a range the end counts
+            slot += is_slot
+            continue
+        if fields and gap.strip() in _BARE_VERBS and (named := _AT_COUNTER.fullmatch(fields[-1].key)):
+            fields[-1] = replace(fields[-1], key=named["counter"])
+            place, key, separator = Place.KEYED, named["name"], ":"
+        if fields and gap == " " and place is Place.ALONE and _is_counted_loss(fields[-1], is_slot=is_slot):
+            place, key, separator = Place.KEYED, fields[-1].key, ":"
+            fields[-1] = replace(fields[-1], key="step")
         factor, after, end = _suffix(message, end)
         fields.append(
             Field(
@@ -128,6 +145,11 @@ def read_fields(message: str, first_slot: int = 0) -> list[Field]:
         if len(fields) == MAX_FIELDS:
             break
     return fields
+
+
+def _is_counted_loss(field: Field, *, is_slot: bool) -> bool:
+    """``Train loss 12 2.31``: of two numbers behind the name of a loss the first counts."""
+    return field.place is Place.KEYED and field.separator == " " and is_slot and field.key.endswith("loss")
 
 
 def _is_mentioned(gap: str, rest: str) -> bool:
@@ -161,6 +183,9 @@ def _suffix(message: str, end: int) -> tuple[float, str, int]:
     glued = _SUFFIX.match(message, end)
     if glued is not None:
         return _MULTIPLIERS.get(glued[0], 1.0), glued[0], glued.end()
+    rate = _RATE.match(message, end)
+    if rate is not None:
+        return 1.0, rate[0].strip(), rate.end()
     after = _AFTER.match(message, end)
     return 1.0, "" if after is None else after[1], end
 
@@ -184,7 +209,7 @@ def _key_of(gap: str, *, is_first: bool) -> tuple[Place, str, str, str]:
     if found is None and text and text == gap:  # nothing stands between: a name that ends in the number
         return Place.ALONE, "", "", ""
     key, inner = _name_in(text)
-    if not key:
+    if not key or (separator == ":" and _SOURCE_FILE.search(key)):
         return (Place.FIRST if is_first else Place.ALONE), "", "", ""
     return Place.KEYED, key, separator, inner
 
@@ -197,7 +222,7 @@ def _unkeyed(gap: str, bare: str, *, is_first: bool) -> Place | None:
         return Place.FIRST
     if bare == "/":
         return Place.TOTAL
-    if gap in (":", "<") or (gap == "-" and not is_first):
+    if gap in (":", "<") or _RANGE.fullmatch(gap):
         return Place.TIME
     if bare in ("(", "±", "+/-", "+-", "[±", "(±", "(avg:", "~"):
         return Place.MEAN
@@ -209,15 +234,15 @@ def _unkeyed(gap: str, bare: str, *, is_first: bool) -> Place | None:
 def _name_in(text: str) -> tuple[str, str]:
     """The key at the end of ``text`` and the block that opens right before it."""
     unit = _UNIT.search(text)
-    text = _PARENTHESES.sub("", text)
+    text = _PARENTHESES.sub("", text).replace("'s ", " ")
     text = _FILLER.sub("", text.rstrip(_QUOTES + " "))
     text = _VERBS.sub("", text)
     start = 0
     for hard in _HARD.finditer(text):
         start = hard.end()
-    key = text[start:].strip(_QUOTES + " ")
+    key = text[start:].strip(_QUOTES + " ").lstrip("-/")
     inner = _BLOCK.search(text[:start])
-    words = key.split()
+    words = _AND_COUNTER.sub("", key).split()
     key = " ".join(words[-MAX_KEY_WORDS:])[-MAX_KEY_CHARS:]
     if not any(letter.isalpha() for letter in key):
         return "", ""

@@ -18,7 +18,7 @@ MAX_CELLS = 512
 MAX_CELL_CHARS = 48
 """Of a name in a header; what is longer is text."""
 _EDGES = " \t|"
-_RULE = re.compile(r"[\s|+\-=_*#~:>]{2,}")
+_RULE = re.compile(r"[\s|+\-=_*#~:>]+")
 _CELLS_OF_ROW = re.compile(r"\x00(?:[KMGsmhx%]\b)?|\b(?:nan|inf|None|n/a)\b|#na#", re.IGNORECASE)
 _BETWEEN_CELLS = frozenset(" \t|/%:,()[]-+")
 _NUMBER_AND_BAR = "\0%|"
@@ -70,9 +70,11 @@ def _box_cells(text: str) -> tuple[str, str] | None:
     if not text.startswith("|") or not 2 <= text.count("|") <= 3:
         return None
     cells = text[1:].removesuffix("|").split("|")
-    if len(cells) != 2 or "\0" in cells[0] or not any(letter.isalpha() for letter in cells[0]):
+    if len(cells) != 2 or not any(letter.isalpha() for letter in cells[0]):
         return None
     value = cells[1].strip()
+    if "\0" in value and not _BETWEEN_CELLS.issuperset(_CELLS_OF_ROW.sub("", value)):
+        return None
     if value and "\0" not in value and not _is_number(value):
         return None
     return cells[0].removeprefix(" "), value

@@ -17,7 +17,7 @@ from .fields import Field, Place, read_fields
 from .layouts import Layout
 
 _EVAL = re.compile(
-    r"(?<![A-Za-z0-9])(?:val|valid|validation|validating|validate|test|testing|eval|evaluation|evaluating|evaluate|dev)"
+    r"(?<![A-Za-z0-9])(?:val|valid|validation|validating|validate|test|testing|eval|evaluation|evaluating|evaluate|dev|cv)"
     r"(?![A-Za-z0-9])",
     re.IGNORECASE,
 )
@@ -151,6 +151,8 @@ def _values(fields: Sequence[Field], counter: Counter, *, is_evaluation: bool) -
     found: list[tuple[Field, str, Meaning]] = []
     for field, after in zip(fields, (*fields[1:], None), strict=True):
         if field.place is not Place.KEYED or (field.slot >= 0 and field.slot in counter.slots):
+            continue
+        if counter.is_bar and field.after == "%":
             continue
         if field.key.lower() in _DURATIONS or (after is not None and after.place is Place.LIST):
             continue

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from .layouts import Layout, cell_of, header_of, row_of, words_of_row
 
 MAX_BOX_LINES = 2048
-BARE_KEY = "#"
-"""Keys of columns without names: ``#0``, ``#1``."""
 _HEAD_LINES = 3
 """A file of bare columns begins with one, or with a few comments."""
 
@@ -114,12 +112,18 @@ class TableReader:
             names = self._names
         elif self._is_bare:
             cells = words_of_row(line.text)
-            names = [f"{BARE_KEY}{at}" for at in range(len(cells))]
+            names = _bare_names(cells)
         else:
             return
         if cells is not None:
             pairs = zip(names, cells, strict=True)
             records.append((line.number, ", ".join(f"{name}: {cell}" for name, cell in pairs if cell)))
+
+
+def _bare_names(cells: list[str]) -> list[str]:
+    """Columns without names: a step if the first is a whole number, then the loss."""
+    names = ["step", "loss"] if len(cells) > 1 and cells[0].isdecimal() else ["loss"]
+    return [*names, *(f"column_{at}" for at in range(len(names), len(cells)))]
 
 
 def _safe(key: str) -> str:
