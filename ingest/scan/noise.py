@@ -43,6 +43,11 @@ NOISE: tuple[Noise, ...] = (
         example="WARNING:root:NaN or Inf found in input tensor.",
     ),
     Noise(
+        name="losses of a traceback",
+        form=re.compile(rb"^loss_dict = \{|^\s+grad_fn=<"),
+        example="loss_dict = {'loss_cls': tensor(nan, device='cuda:0', grad_fn=<NllLossBackward>)}",
+    ),
+    Noise(
         name="Megatron memory reports",
         form=re.compile(rb"\(after \d+ iterations\) memory \(MB\) \|"),
         example="[Rank 0] (after 10 iterations) memory (MB) | allocated: 2113.5 | max allocated: 2733.1",

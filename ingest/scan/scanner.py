@@ -20,10 +20,12 @@ from .chains import Chain
 from .clean import Cleaner
 from .clock import Clock
 from .counting import Style
+from .knowledge import Knowledge, adapted
 from .layouts import Layout
 from .losses import LossChoice
 from .pieces import ShapeLines, by_shape, split_lines
 from .plans import Kind, Plan
+from .prose import Counts
 from .shapes import ShapeBook
 from .tables import Laid, TableReader
 
@@ -42,6 +44,7 @@ class TextScanner:
         self._book = ShapeBook()
         self._tables = TableReader()
         self._clock = Clock()
+        self._knowledge = Knowledge(self._run, self._rank)
         self._loss = LossChoice((wanted or {}).get("loss"))
         self._chain = Chain()
         self._lines = 0
@@ -63,7 +66,7 @@ class TextScanner:
         rest = self._scan(self._cleaner.finish())
         last = self._join(self._from_tables(self._tables.finish()), 0)
         rest = concatenate([batch for batch in (rest, last) if len(batch)])
-        if not self._columns:
+        if not self._columns and not self._knowledge.lines:
             raise UnreadableInput(f"{self._source}: {self._reason()}")
         return rest
 
@@ -78,13 +81,15 @@ class TextScanner:
 
     def understood(self) -> Understood:
         """What was understood so far."""
-        counter = self._counters.most_common(1)[0][0] if self._counters else "record number"
+        otherwise = "iteration" if self._knowledge.names_iterations else "record number"
+        counter = self._counters.most_common(1)[0][0] if self._counters else otherwise
         return Understood(
-            format="text log",
+            format=self._knowledge.format,
             counter=counter,
-            columns=tuple(self._columns.items()),
+            columns=tuple(({name: name for name in self._knowledge.metrics} | self._columns).items()),
             lines=self._lines,
-            used_lines=self._used,
+            used_lines=self._used + self._knowledge.lines,
+            remarks=self._knowledge.remarks,
             guess=self._guess if not self._columns else "",
         )
 
@@ -96,7 +101,11 @@ class TextScanner:
         laid: list[Laid] = []
         first_other = len(lines)
         for group in groups:
-            plan = self._book.plan_of(group.shape, group.example)
+            known = self._knowledge.of(group)
+            self._knowledge.listen(known, group, lines)
+            if known.takes_lines:
+                continue
+            plan = adapted(self._book.plan_of(group.shape, group.example), known.dialect)
             if plan.layout is not Layout.NONE:
                 laid += [Laid(at, plan.layout, _text(lines[at])) for at in group.line_S.tolist()]
                 continue
@@ -111,7 +120,7 @@ class TextScanner:
     def _join(self, parts: list[Part], lines: int) -> RecordBatch:
         parts = self._chain.attached(parts)
         self._chain.advance(lines)
-        return self._records(parts) if parts else concatenate([])
+        return self._records(parts)
 
     def _part(self, plan: Plan, group: ShapeLines) -> list[Part]:
         if plan.kind is Kind.NOISE:
@@ -145,7 +154,9 @@ class TextScanner:
         keep_N = found.counted.is_record_N
         numbers = columns_of(found, changes, keep_N)
         self._note(parts)
-        return batch_of(self._run, iteration_N[keep_N], found.counted.printer_N[keep_N], numbers)
+        batch = batch_of(self._run, iteration_N[keep_N], found.counted.printer_N[keep_N], numbers)
+        counts = Counts(found.line_N, iteration_N, found.counted.printer_N)
+        return self._knowledge.complete(batch, found.line_N[keep_N], counts)
 
     def _note(self, parts: list[Part]) -> None:
         for part in parts:

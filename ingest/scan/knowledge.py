@@ -1,0 +1,156 @@
+"""What is known of a log beyond its words: sentences, dialects and noise, per shape of line.
+
+Axes: R records of a batch, N lines with values or counters, S lines of one shape.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from firstfault.telemetry import MAX_RANK
+from ingest.blocks import Flags, Ints, RecordBatch
+
+from .dialect_rules import DialectRules
+from .dialects import Dialect, dialect_of
+from .noise import is_noise
+from .pieces import ShapeLines
+from .plans import Plan, Value
+from .prefixes import Part, read_prefix
+from .prose import Counts, Prose, Told
+from .sentence_table import sentences_for
+from .sentences import Sentence
+
+MAX_SHAPES = 1 << 15
+"""Shapes that are kept: a log has dozens; free text makes a new one with every line."""
+_TOLD_IN_REMARK = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of the lines of one shape."""
+
+    sentences: tuple[Sentence, ...] = ()
+    is_noise: bool = False
+    dialect: Dialect | None = None
+
+    @property
+    def takes_lines(self) -> bool:
+        """Whether such lines give no records besides what is told."""
+        return self.is_noise or any(sentence.takes_line for sentence in self.sentences)
+
+
+class Knowledge:
+    """Reads one log with what is known of its dialects and sentences."""
+
+    def __init__(self, run: str, rank: int) -> None:
+        self._rank = rank
+        self._known: dict[bytes, Known] = {}
+        self._prose = Prose(run, rank)
+        self._rules: dict[str, DialectRules] = {}
+        self._dialects: Tally[str] = Tally()
+        self._told: list[Told] = []
+        self._own: dict[str, list[Ints]] = {}
+        self._names_iterations = False
+        self.metrics: dict[str, None] = {}
+        """Metrics that sentences told."""
+        self.lines = 0
+        """Lines on which a sentence was read."""
+
+    @property
+    def names_iterations(self) -> bool:
+        """Whether a sentence named its iteration."""
+        return self._names_iterations
+
+    @property
+    def format(self) -> str:
+        """Text log, and the dialect that most of its records are written in."""
+        named = self._dialects.most_common(1)
+        return f"text log ({named[0][0]})" if named else "text log"
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What sentences told, counted."""
+        told = self._prose.told.most_common(_TOLD_IN_REMARK)
+        if not told:
+            return ()
+        counts = ", ".join(f"{name} {count}" for name, count in told)
+        remark = f"{self.lines} lines were read as sentences: {counts}"
+        numbered = "; nothing counts, so they are numbered" if self._prose.numbers_sentences else ""
+        return (remark + numbered,)
+
+    def of(self, group: ShapeLines) -> Known:
+        """What is known of the lines of a group."""
+        known = self._known.get(group.shape)
+        if known is None:
+            known = self._known[group.shape] = _look_at(group.example)
+            if len(self._known) > MAX_SHAPES:
+                del self._known[next(iter(self._known))]
+        return known
+
+    def listen(self, known: Known, group: ShapeLines, lines: Sequence[bytes]) -> None:
+        """Read the sentences on the lines of a group."""
+        if known.dialect is not None:
+            self._dialects[known.dialect.name] += len(group.line_S)
+            self._own.setdefault(known.dialect.name, []).append(group.line_S)
+            if known.dialect.name not in self._rules:
+                self._rules[known.dialect.name] = DialectRules(known.dialect.rules)
+        for at in group.line_S.tolist() if known.sentences else ():
+            self._hear(known, at, lines[at])
+
+    def complete(self, batch: RecordBatch, line_R: Ints, counts: Counts) -> RecordBatch:
+        """The records of a piece, on the lines ``line_R``, with what dialects and sentences say."""
+        if len(batch):
+            for name, rules in self._rules.items():
+                batch = rules.apply(batch, _is_on(line_R, self._own.get(name, [])))
+            if not self._rules:
+                self._rules[""] = DialectRules(())
+        told, self._told, self._own = self._told, [], {}
+        batch, metrics = self._prose.merged(batch, line_R, counts, told)
+        self.metrics.update(metrics)
+        return batch
+
+    def _hear(self, known: Known, at: int, line: bytes) -> None:
+        found = next((told for each in known.sentences if (told := each.read(line)) is not None), None)
+        if found is None:
+            return
+        self.lines += 1
+        self._names_iterations |= found.iteration is not None
+        self._told.append(Told(at, _printer(line, self._rank), found))
+
+
+def _look_at(example: bytes) -> Known:
+    if is_noise(example):
+        return Known(is_noise=True)
+    return Known(sentences_for(example), dialect=dialect_of(example))
+
+
+def _printer(line: bytes, otherwise: int) -> int:
+    """The rank that a prefix names as the printer."""
+    field = read_prefix(line).get(Part.RANK)
+    text = "" if field is None else field.of(line)
+    return int(text) if text.isdigit() and len(text) < 8 and int(text) <= MAX_RANK else otherwise
+
+
+def _is_on(line_R: Ints, own: Sequence[Ints]) -> Flags:
+    own_R: Flags = np.isin(line_R, np.concatenate(own)) if own else np.zeros(len(line_R), np.bool_)
+    return own_R
+
+
+def adapted(plan: Plan, dialect: Dialect | None) -> Plan:
+    """The plan with the names that only the dialect knows."""
+    if dialect is None or not dialect.keys:
+        return plan
+    values = [_renamed(value, dialect.keys.get(value.key)) for value in plan.values]
+    return replace(plan, values=tuple(value for value in values if value is not None))
+
+
+def _renamed(value: Value, metric: str | None) -> Value | None:
+    if metric is None:
+        return value
+    if not metric:
+        return None
+    return replace(value, name=metric, loss_order=0 if metric == "loss" else None)

@@ -1,0 +1,194 @@
+"""What sentences tell, put at its iteration and between the records of the log.
+
+Axes: N lines that give values or a counter, in the order of the log; R records of the batch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from firstfault.telemetry import MAX_ITERATION, UNNAMED_RANK, Checksum, Event, EventKind, Record
+from ingest.blocks import Ints, RecordBatch
+from ingest.columns import BatchBuilder
+from ingest.joining import concatenate
+from ingest.row_order import take_rows
+
+from .sentences import Finding, Place
+
+MAX_REMEMBERED = 4096
+"""Events that are remembered to tell each once: the ranks of a large job print the same one in a row."""
+_OF_A_RANK = (EventKind.HARDWARE,)
+"""Events about what printed them; any other is about the run, whoever printed it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a sentence tells on ``line`` of the piece, printed by ``printer``."""
+
+    line: int
+    printer: int
+    finding: Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The iteration at each of N lines, and who printed it."""
+
+    line_N: Ints
+    iteration_N: Ints
+    printer_N: Ints
+
+    def last(self, line: int, printer: int | None) -> int | None:
+        """The iteration up to ``line``, of one printer or of anyone; None without any."""
+        if printer is None:
+            at = int(np.searchsorted(self.line_N, line, side="right"))
+            return int(self.iteration_N[at - 1]) if at else None
+        rows_N = np.flatnonzero(self.printer_N == printer)
+        at = int(np.searchsorted(self.line_N[rows_N], line, side="right"))
+        return int(self.iteration_N[rows_N[at - 1]]) if at else None
+
+
+class Prose:
+    """Places what sentences tell, piece by piece of one log."""
+
+    def __init__(self, run: str, rank: int = UNNAMED_RANK) -> None:
+        self._run = run
+        self._rank = rank
+        self._last: dict[int, int] = {}
+        self._anyone: int | None = None
+        self._heading = UNNAMED_RANK
+        self._numbered = 0
+        self._said: dict[tuple[object, ...], None] = {}
+        self.told: Tally[str] = Tally()
+        """How often each sentence was read."""
+        self.numbers_sentences = False
+        """Whether nothing counts in the log, so that its sentences were counted."""
+
+    def merged(
+        self, batch: RecordBatch, line_R: Ints, counts: Counts, told: Sequence[Told]
+    ) -> tuple[RecordBatch, dict[str, None]]:
+        """The batch, whose records stand on the lines ``line_R``, with what was told, and its metrics."""
+        found: list[tuple[int, Record | Event]] = []
+        metrics: dict[str, None] = {}
+        for each in sorted(told, key=lambda one: one.line):
+            self.told[each.finding.sentence] += 1
+            for what in self._placed(each, counts):
+                found.append((each.line, what))
+                metrics.update(dict.fromkeys(what.metrics if isinstance(what, Record) else ()))
+        self._remember(counts)
+        return (_merged(batch, line_R, found) if found else batch), metrics
+
+    def _remember(self, counts: Counts) -> None:
+        if not len(counts.line_N):
+            return
+        self._anyone = int(counts.iteration_N[-1])
+        printers, last_N = np.unique(counts.printer_N[::-1], return_index=True)
+        for printer, at in zip(printers.tolist(), last_N.tolist(), strict=True):
+            self._last[printer] = int(counts.iteration_N[len(counts.line_N) - 1 - at])
+
+    def _placed(self, told: Told, counts: Counts) -> list[Record | Event]:
+        finding = told.finding
+        if finding.is_heading:
+            self._heading = UNNAMED_RANK if finding.rank is None else finding.rank
+            return []
+        if finding.needs_heading:
+            if self._heading == UNNAMED_RANK:
+                return []
+            finding = replace(finding, rank=self._heading)
+        if finding.event is None and not finding.metrics:
+            return []
+        rank = told.printer if finding.rank is None else finding.rank
+        iteration = self._iteration(finding, told, rank, counts)
+        placed: list[Record | Event] = []
+        if finding.event is not None:
+            placed += self._event(finding, iteration, rank)
+        if finding.metrics:
+            placed.append(
+                Record(
+                    run=self._run,
+                    rank=rank,
+                    iteration=iteration,
+                    time=finding.time,
+                    metrics=finding.metrics,
+                    labels={} if finding.host is None or finding.rank is None else {"host": finding.host},
+                )
+            )
+        return placed
+
+    def _iteration(self, finding: Finding, told: Told, rank: int, counts: Counts) -> int:
+        last = self._last_of(told, counts)
+        if finding.iteration is not None:
+            own = counts.last(told.line, rank)
+            own = self._last.get(rank) if own is None else own
+            if finding.event is not None or own is None:
+                return finding.iteration
+            # A record in the past of what this rank has printed would look like a restart.
+            return max(finding.iteration, own)
+        if last is not None:
+            return min(last + (finding.place is Place.NEXT), MAX_ITERATION)
+        if finding.hint is not None:
+            return finding.hint
+        if not finding.metrics or any(isinstance(value, Checksum) for value in finding.metrics.values()):
+            return 0
+        self.numbers_sentences = True
+        self._numbered += 1
+        return self._numbered - 1
+
+    def _last_of(self, told: Told, counts: Counts) -> int | None:
+        """The iteration printed last: by the same printer, else by anyone."""
+        for known in (
+            counts.last(told.line, told.printer),
+            self._last.get(told.printer),
+            counts.last(told.line, None),
+        ):
+            if known is not None:
+                return known
+        return self._anyone
+
+    def _event(self, finding: Finding, iteration: int, rank: int) -> list[Event]:
+        """The event, unless it was told: what every rank prints of the run happened once."""
+        assert finding.event is not None
+        is_of_rank = finding.event in _OF_A_RANK
+        rank = rank if is_of_rank or finding.rank is not None else self._rank
+        fields = dict(finding.fields)
+        key = (finding.event, rank, iteration, str(sorted(fields.items())))
+        if key in self._said:
+            return []
+        self._said[key] = None
+        if len(self._said) > MAX_REMEMBERED:
+            del self._said[next(iter(self._said))]
+        return [
+            Event(
+                kind=finding.event,
+                run=self._run,
+                rank=rank,
+                iteration=iteration,
+                time=finding.time,
+                fields=fields,
+            )
+        ]
+
+
+def _merged(batch: RecordBatch, line_R: Ints, found: Sequence[tuple[int, Record | Event]]) -> RecordBatch:
+    """Records and events between those of the batch, in the order of their lines."""
+    builder = BatchBuilder()
+    lines: list[int] = []
+    for line, what in found:
+        if isinstance(what, Record):
+            builder.add(what)
+            lines.append(line)
+    rows = concatenate([replace(batch, events=()), builder.build()]) if lines else replace(batch, events=())
+    line_N = np.concatenate([line_R, np.array(lines, np.int64)])
+    order_N = np.argsort(line_N, kind="stable")
+    rows = take_rows(rows, order_N) if lines else rows
+    sorted_N = line_N[order_N]
+    ends = int(sorted_N[-1]) + 1 if len(sorted_N) else 0
+    before = [(int(line_R[at]) if at < len(line_R) else ends, event) for at, event in batch.events]
+    before += [(line, what) for line, what in found if isinstance(what, Event)]
+    before.sort(key=lambda each: each[0])
+    events = tuple((int(np.searchsorted(sorted_N, line)), event) for line, event in before)
+    return replace(rows, events=events)
