@@ -170,11 +170,14 @@ class GradientRuns:
         return self.run.first_unexplained
 
     @property
-    def is_all_bad(self) -> bool:
-        """Whether no gradient and no loss was ever fine; skips alone must be more than a search's first."""
+    def is_lost(self) -> bool:
+        """Whether what the log ends in is too long for a search of the scale, or all that there is.
+
+        Skips alone must be more than such a search begins with.
+        """
         run = self.run
         if run is None or self.has_clean_gradient or self.loss_was_clean:
-            return False
+            return run is not None and self._alarm() is not None
         return run.first_unexplained is not None or run.length >= self.config.unexplained
 
     def skip_over(self, scene: Scene, i: int, j: int) -> None:

@@ -84,7 +84,7 @@ class Nonfinite:
         """A gradient that nothing explained so far is suspected; where all was bad, it is the fault."""
         onset = self._runs.end(self._ordinal - 1)
         if onset is not None:
-            certainty = Certainty.CONFIRMED if self._runs.is_all_bad else Certainty.SUSPECTED
+            certainty = Certainty.CONFIRMED if self._runs.is_lost else Certainty.SUSPECTED
             self._open(onset, Level.GRADIENT, onset.iteration, "the log ends here", certainty)
         return [*self._told(), *self._losses.finish(self._attempt, self.name)]
 
