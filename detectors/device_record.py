@@ -58,9 +58,10 @@ def device_record(
             if not _is_about(event, first):
                 continue
             told = tell(event)
-            if event.fields.get("result") == PASSED:
+            result = event.fields.get("result")
+            if result == PASSED and has_moment(event):
                 passed.append(told)
-            elif event.fields.get("result") == FAILED:
+            elif result == FAILED and (has_moment(event) or (attempt is facts and _is_near(event, first))):
                 failed.append(told)
                 is_assumed = is_assumed and bool(event.fields.get("rank_is_assumed"))
             elif not is_device_fault(event):
@@ -153,8 +154,8 @@ def _place(event: Event) -> str:
     where = " of ".join(
         str(part) for part in (f"device {device}" if device is not None else None, host) if part
     )
-    if event.rank == UNNAMED_RANK:
-        return where
+    if event.rank == UNNAMED_RANK or not where:
+        return where or f"rank {event.rank}"
     taken = ", taken to be its place" if event.fields.get("rank_is_assumed") else ""
     return f"{where} (rank {event.rank}{taken})"
 

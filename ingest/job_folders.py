@@ -71,6 +71,8 @@ _NO_LOG_NAMES = frozenset(
         ),
         *("wandb-metadata.json", "wandb-summary.json", "package.json", "package-lock.json", "hparams.json"),
         *(
+            "debug-internal.log",
+            "debug-core.log",
             "args.json",
             "launch.json",
         ),

@@ -17,6 +17,7 @@ TEXT_ENDINGS = (".log", ".txt", ".out", ".err")
 """Endings of texts of any kind: one that differs only by them is no other format."""
 FORMAT_ENDINGS = (
     *(".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow", ".arrows", ".feather", ".ipc"),
+    *(".wandb", ".db", ".sqlite", ".sqlite3"),
     *TEXT_ENDINGS,
 )
 NEWEST = (2, 0, "")

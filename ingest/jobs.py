@@ -168,7 +168,7 @@ def _split(group: _Group) -> list[_Group]:
 def _with_names(groups: Sequence[_Group]) -> list[Job]:
     """Each group named by its shortest unambiguous name: the stem, else the path, else the ending too."""
     names = [_short_name(group) for group in groups]
-    for longer in (_path_name, _full_name):
+    for longer in (_folder_name, _path_name, _full_name):
         counts = Counter(names)
         names = [
             longer(group) if counts[name] > 1 else name for name, group in zip(names, groups, strict=True)
@@ -217,6 +217,12 @@ def _short_name(group: _Group) -> str:
         if left and (left == name or re.search(r"[A-Za-z]", left)) and left not in (".", "..", "/"):
             return left
     return group.first.path.absolute().parent.name or "run"
+
+
+def _folder_name(group: _Group) -> str:
+    short = _short_name(group)
+    parent = group.first.path.absolute().parent.name
+    return f"{parent}/{short}" if parent and parent != short else short
 
 
 def _path_name(group: _Group) -> str:

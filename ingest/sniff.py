@@ -9,7 +9,7 @@ from enum import StrEnum
 from itertools import islice
 
 from .errors import UnreadableInput
-from .sniff_binary import SQLITE_MARK, WANDB_MARK, is_mlflow_metric, is_tensorboard
+from .sniff_binary import SQLITE_MARK, WANDB_MARK, is_mlflow_metric, is_tensorboard, is_text
 from .sniff_json import is_document
 
 HEAD_BYTES = 256 * 1024
@@ -21,7 +21,6 @@ COMPRESSED_SUFFIXES = (".gz", ".zst", ".xz", ".bz2")
 _DELIMITERS = (",", "\t", ";")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _KEY_AND_VALUE = re.compile(r"[A-Za-z)\]]['\"]?\s*(?:[:=]\s*|\s)[+-]?(?:\d+\.?\d*|nan)\b", re.IGNORECASE)
-_CONTROL = re.compile(rb"[\x00-\x07\x0e-\x1a\x1c-\x1f\x7f]")
 _OBJECT_KEY = re.compile(rb'\{\s*("|\})')
 
 
@@ -97,10 +96,9 @@ def sniff(head: bytes, name: str) -> Format:
         return Format.JSON
     if b"{" in head and any(_OBJECT_KEY.match(line.lstrip()) for line in _lines(head)):
         return Format.JSON_LINES
-    # One stray control byte in a text file is damage; more than one in a hundred is no text.
-    if len(_CONTROL.findall(head)) * 100 > len(head):
+    if not is_text(head):
         raise UnreadableInput(
-            f"{name}: must be JSON lines, a table, Arrow or Parquet, but it is binary data in no such format"
+            f"{name}: must be text, or of a binary format that is read, but it is binary data in none of them"
         )
     return Format.TABLE if is_table(head) else Format.TEXT
 
