@@ -72,15 +72,16 @@ def device_record(
                 near.append(told)
             elif attempt is not facts or event.iteration <= first.interval[1]:
                 older.append(told)
+    older = list(dict.fromkeys(older))
     follows, again = _repeat_offender(first, before, {one.attempt: one for one in earlier})
     return Record(
         near=tuple(near[:_MAX_REASONS]),
         older=tuple([*older, *again][:_MAX_REASONS]),
         follows=tuple(follows[:_MAX_REASONS]),
-        weak=tuple(weak[:_MAX_REASONS]),
-        failed=tuple(failed[:_MAX_REASONS]),
+        weak=tuple(dict.fromkeys(weak))[:_MAX_REASONS],
+        failed=tuple(dict.fromkeys(failed))[:_MAX_REASONS],
         is_assumed=is_assumed,
-        passed=() if failed else tuple(passed[:_MAX_REASONS]),
+        passed=() if failed else tuple(dict.fromkeys(passed))[:_MAX_REASONS],
     )
 
 

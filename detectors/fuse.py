@@ -34,6 +34,7 @@ from .objective import doubt_objectives
 from .precedence import Family, family, position
 from .reference import meet
 from .remedy import cost_of, last_good
+from .reports import spread
 from .roles import Role
 from .verdict import AttemptVerdict, Verdict, incident_id
 
@@ -45,7 +46,8 @@ MAX_ANNOTATIONS = 1000
 
 def fuse(run: str, attempts: Sequence[AttemptFindings], inputs: InputFacts) -> Verdict:
     """The verdict of ``run`` over its ``attempts``, in whatever order these and their findings come."""
-    ordered = sorted(attempts, key=lambda one: one.facts.attempt)
+    sorted_by_attempt = sorted(attempts, key=lambda one: one.facts.attempt)
+    ordered = spread(sorted_by_attempt)
     incidents: list[Incident] = []
     judged: list[AttemptVerdict] = []
     for at, alone in enumerate(ordered):
@@ -68,7 +70,7 @@ def fuse(run: str, attempts: Sequence[AttemptFindings], inputs: InputFacts) -> V
         judged_to_iteration=ends[-1] if ends else None,
         attempts=tuple(judged),
         incidents=tuple(sorted(incidents, key=lambda one: _WEIGHT[one.certainty])),
-        annotations=_annotations(ordered),
+        annotations=_annotations(ordered, [one.facts for one in sorted_by_attempt]),
         coverage=cover(ordered, inputs),
     )
 
@@ -79,10 +81,11 @@ def _label(incidents: Sequence[Incident], is_judged: bool) -> Label:
     return next(confirmed, Label.HEALTHY if is_judged else Label.UNDETERMINED)
 
 
-def _annotations(attempts: Iterable[AttemptFindings]) -> tuple[Annotation, ...]:
-    known = list(attempts)
-    every = [one for findings in known for one in findings.annotations]
-    every += hardware_notes([findings.facts for findings in known])
+def _annotations(
+    attempts: Iterable[AttemptFindings], facts: Sequence[AttemptFacts]
+) -> tuple[Annotation, ...]:
+    every = [one for findings in attempts for one in findings.annotations]
+    every += hardware_notes(facts)
     every.sort(key=lambda one: (one.attempt, one.iteration, one.kind, one.key))
     return tuple(every[:MAX_ANNOTATIONS])
 

@@ -9,6 +9,7 @@ from firstfault.telemetry import UNNAMED_RANK
 from .device_record import is_device_fault, tell
 from .evidence import Annotation
 from .facts import AttemptFacts
+from .reports import placed
 
 KIND = "hardware"
 MAX_NOTES = 64
@@ -19,7 +20,7 @@ def hardware_notes(attempts: Sequence[AttemptFacts]) -> Iterator[Annotation]:
     """One annotation for each device and kind of fault in each attempt."""
     for facts in attempts:
         told: set[str] = set()
-        for event in facts.hardware:
+        for event in map(placed, facts.hardware):
             fields = event.fields
             key = "/".join(str(fields.get(name)) for name in ("kind", "code", "host", "device"))
             if not is_device_fault(event) or key in told or len(told) >= MAX_NOTES:
@@ -29,7 +30,7 @@ def hardware_notes(attempts: Sequence[AttemptFacts]) -> Iterator[Annotation]:
             yield Annotation(
                 kind=KIND,
                 key=key,
-                attempt=facts.attempt,
+                attempt=event.attempt,
                 iteration=event.iteration,
                 detail={
                     "what": tell(event)[:300],

@@ -169,14 +169,16 @@ def _event(
         "count": finding.count if finding.count > 1 else None,
         "source": source,
         "moment": moment,
+        "at_attempt": attempt,
+        "at_iteration": iteration,
         "rank_is_assumed": rank[1] or None,
     }
     return Event(
         kind=EventKind.HARDWARE,
         run=name,
         rank=rank[0],
-        iteration=iteration,
-        attempt=attempt,
+        iteration=run.iteration,
+        attempt=run.attempt,
         time=finding.time,
         fields={key: value for key, value in fields.items() if value is not None},
     )

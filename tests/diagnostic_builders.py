@@ -31,11 +31,16 @@ def dcgm(results: Mapping[int, str], *, test: str = "memory", layout: int = 4) -
 
 
 def write_run(
-    path: Path, *, ranks: int = 8, bad_rank: int | None = None, places: Sequence[tuple[str, str]] = ()
+    path: Path,
+    *,
+    ranks: int = 8,
+    bad_rank: int | None = None,
+    places: Sequence[tuple[str, str]] = (),
+    iterations: int = 100,
 ) -> Path:
     """A run whose replicas stay equal, but for one whose parameters differ from iteration 40 on."""
     lines = []
-    for iteration in range(100):
+    for iteration in range(iterations):
         for rank in range(ranks):
             is_bad = rank == bad_rank and iteration >= 40
             row: dict[str, object] = {"run": "r", "rank": rank, "iteration": iteration}

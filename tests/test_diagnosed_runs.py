@@ -137,3 +137,21 @@ def test_a_verdict_with_reports_is_the_same_every_time(tmp_path: Path) -> None:
     report = write(tmp_path / "dcgmi.json", dcgm({0: "Pass", 3: "Fail"}))
 
     assert json.dumps(judged(log, report)) == json.dumps(judged(log, report))
+
+
+def test_a_line_of_the_kernel_counts_in_the_attempt_in_which_it_was_written(tmp_path: Path) -> None:
+    places = [("node-1", f"0000:{device}0:1c") for device in range(8)]
+    log = write_run(tmp_path / "r.jsonl", bad_rank=3, places=places, iterations=400)
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    again = [
+        {**row, "attempt": 1, "time": row["time"] + 10_000, "param_checksum": f"{row['iteration'] + 7:x}"}
+        for row in rows
+    ]
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows + again))
+    line = "Nov 30 02:40:00 node-1 kernel: NVRM: Xid (PCI:0000:30:1c): 48, pid=1, DBE\n"
+
+    verdict = judged(log, write(tmp_path / "messages", line))
+
+    (note,) = [note for note in verdict["annotations"] if note["kind"] == "hardware"]
+    assert (note["attempt"], note["iteration"]) == (0, 40)
+    assert any("Xid 48" in reason and "iteration 40" in reason for reason in hardware(verdict)["because"])
