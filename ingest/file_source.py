@@ -8,8 +8,9 @@ are recognised by a counter that goes back. What was understood is in `FileSourc
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -68,8 +69,9 @@ class FileSource:
         self._diagnosed = Diagnosed(reports)
         self._rows = 0
         self._followed = [
-            FollowedFile(file, job.run, self._config, stdin if file.path == STANDARD_INPUT else None)
+            FollowedFile(each, job.run, self._config, stdin if each.path == STANDARD_INPUT else None)
             for file in job.files
+            for each in (file, *file.beside)
             if follow
         ]
         self._records = iter(()) if follow else self._merged()
@@ -123,8 +125,16 @@ class FileSource:
         return tuple(reader.notes for reader in self._readers)
 
     def finish(self) -> list[RecordBatch]:
-        """End following: the records that were held back for lines to come."""
-        return [batch for each in self._followed for batch in each.finish()] + self._diagnoses()
+        """End following: the records that were held back for lines to come.
+
+        Raises:
+            UnreadableInput: none of the files holds a record.
+        """
+        batches = [batch for each in self._followed for batch in self._from_followed(each, each.finish)]
+        self._rows += sum(len(batch) + len(batch.events) for batch in batches)
+        if self._failed and not self._rows:
+            raise self._failed[0]
+        return [*batches, *self._diagnoses()]
 
     def _diagnoses(self) -> list[RecordBatch]:
         """The events of reports about hardware, which can be placed only once all records are known."""
@@ -194,10 +204,26 @@ class FileSource:
 
     def _poll_followed(self, timeout_s: float) -> list[RecordBatch]:
         share_s = timeout_s / len(self._followed)
-        batches = [batch for each in self._followed for batch in each.poll(share_s)]
-        for batch in batches:
+        found: list[RecordBatch] = []
+        for each in self._followed:
+            found += self._from_followed(each, partial(each.poll, share_s))
+        self._rows += sum(len(batch) + len(batch.events) for batch in found)
+        for batch in found:
             self._diagnosed.watch(batch)
-        return [batch for batch in batches if len(batch) or batch.events or batch.rejected]
+        return [batch for batch in found if len(batch) or batch.events or batch.rejected]
+
+    def _from_followed(self, file: FollowedFile, read: Callable[[], list[RecordBatch]]) -> list[RecordBatch]:
+        """What ``read`` gives; of several files one that cannot be read is left alone, the others go on."""
+        if file.failed:
+            return []
+        try:
+            return read()
+        except UnreadableInput as error:
+            file.failed = str(error)
+            self._failed.append(error)
+            if all(each.failed for each in self._followed):
+                raise
+            return []
 
     def _why_empty(self) -> UnreadableInput:
         if self._failed:

@@ -15,7 +15,7 @@ from .errors import UnreadableInput
 from .file_reader import FileConfig, FileNotes, FileReader
 from .jobs import STANDARD_INPUT, JobFile
 from .log_reader import LineDecoder
-from .sniff import HEAD_BYTES, Packing, packing_of
+from .sniff import COMPRESSED_SUFFIXES, HEAD_BYTES, Format, Packing, packing_of, sniff
 from .text_pieces import last_line_end
 
 _POLL_S = 0.1
@@ -34,12 +34,16 @@ class FollowedFile:
 
     def __init__(self, file: JobFile, run: str, config: FileConfig, stdin: BinaryIO | None = None) -> None:
         self._file, self._run, self._config = file, run, config
+        self._paths = _plain_pieces(file)
         self._stdin = stdin
         self._stream: BinaryIO | None = None
         self._reader = FileReader(file, Path(file.path), run, config)
         self._lines: LineDecoder | None = None
         self._assigner: AttemptAssigner | None = None
-        self._carry = b""
+        self._carry, self._head = b"", b""
+        self._form: Format | None = None
+        self.failed = ""
+        """Why it is read no longer."""
         self.offset = 0
         """Bytes of complete lines that were read so far, over all files of that name."""
 
@@ -63,9 +67,20 @@ class FollowedFile:
                 time.sleep(min(_POLL_S, max(deadline - time.monotonic(), 0)))
 
     def finish(self) -> list[RecordBatch]:
-        """What was held back for a line to come, now that nobody waits any longer."""
+        """What was held back for a line to come, now that nobody waits any longer.
+
+        Raises:
+            UnreadableInput: nothing in it was recognised.
+        """
+        batches: list[RecordBatch] = []
+        if self._carry:  # a last line without its end
+            head, self._carry = self._carry + b"\n", b""
+            if self._lines is None:
+                self._form = self._config.form or sniff(head, self._file.path)
+                self._lines = self._reader.begin(head)
+            batches = self._taken(self._lines.decode(head))
         rest = None if self._lines is None else self._lines.finish()
-        return [] if rest is None else self._taken(rest)
+        return batches if rest is None else [*batches, *self._taken(rest)]
 
     def close(self) -> None:
         """Let go of the file; safe to call twice."""
@@ -75,15 +90,21 @@ class FollowedFile:
     def _read(self, deadline: float) -> bytes:
         if self._file.path == STANDARD_INPUT:
             return self._read_stdin(deadline)
-        path = Path(self._file.path)
-        if self._stream is None or self._is_replaced(path):
+        path = self._paths[0]
+        if self._stream is None or (len(self._paths) == 1 and self._is_replaced(path)):
             try:
                 self._stream = path.open("rb")
-            except FileNotFoundError:  # between two files of a rotation
+            except FileNotFoundError:  # yet to come, or between two files of a rotation
                 return b""
             except OSError as error:
                 raise UnreadableInput(f"{path}: {error.strerror}") from error
-        return self._stream.read(_READ_BYTES)
+        data = self._stream.read(_READ_BYTES)
+        if not data and len(self._paths) > 1:  # an earlier piece: the log goes on in the next one
+            self._stream.close()
+            self._stream = None
+            self._paths = self._paths[1:]
+            return self._read(deadline)
+        return data
 
     def _read_stdin(self, deadline: float) -> bytes:
         if self._stdin is None:
@@ -109,26 +130,51 @@ class FollowedFile:
         if not is_other and there.st_size >= self._stream.tell():
             return False
         self._stream.close()
-        self._carry, self._lines = b"", None
+        if not is_other or self._form is not Format.TEXT:  # a text log goes on as it was in the next file
+            self._carry, self._head, self._lines = b"", b"", None
         self._reader.remark("was replaced by a new file" if is_other else "was cut and begun anew")
         return True
 
     def _take(self, data: bytes) -> list[RecordBatch]:
         data = self._carry + data
         end = last_line_end(data)
-        if self._lines is None and data:
-            if packing_of(data) is not Packing.PLAIN:
-                raise UnreadableInput(f"{self._file.path}: only plain text can be followed, this is packed")
-            if data.count(b"\n") < _HEAD_LINES and not data.startswith(b"{") and len(data) < HEAD_BYTES:
-                self._carry = data
-                return []
+        if self._lines is None and data and packing_of(data) is not Packing.PLAIN:
+            raise UnreadableInput(f"{self._file.path}: only plain text can be followed, this is packed")
+        if self._lines is None and not self._begin(data[:end] or data):
+            self._carry = data
+            return []
         self._carry = data[end:]
-        if not end:
+        if not end or self._lines is None:
             return []
         self.offset += end
-        if self._lines is None:
-            self._lines = self._start(data[:end])
-        return self._taken(self._lines.decode(data[:end]))
+        return self._taken(self._decoded(data[:end]))
+
+    def _begin(self, head: bytes) -> bool:
+        """Start to decode, if ``head`` is enough to tell the format by; whether that was so."""
+        is_short = head.count(b"\n") < _HEAD_LINES and not head.startswith(b"{")
+        if is_short and len(head) < HEAD_BYTES:
+            return False
+        try:
+            self._form = self._config.form or sniff(head, self._file.path)
+            self._lines = self._reader.begin(head)
+        except UnreadableInput:
+            if len(head) < HEAD_BYTES:
+                return False  # more lines may tell
+            raise
+        if self._assigner is None:
+            self._assigner = AttemptAssigner(AttemptConfig(far_only=self._reader.is_wire))
+        return True
+
+    def _decoded(self, data: bytes) -> RecordBatch:
+        """The records of whole lines. What looks like text may turn out to be more than that: until a first
+        record is found, the format is told anew by all that was read."""
+        assert self._lines is not None, "begun before it is decoded"
+        is_open = self._form is Format.TEXT and not self._config.form and not self._lines.understood().columns
+        self._head = self._head + data if is_open else b""
+        is_other = is_open and sniff(self._head[:HEAD_BYTES], self._file.path) is not Format.TEXT
+        if is_other and self._begin(self._head):
+            data = self._head
+        return self._lines.decode(data)
 
     def _taken(self, batch: RecordBatch) -> list[RecordBatch]:
         self._reader.note(batch)
@@ -136,8 +182,9 @@ class FollowedFile:
             batch = self._assigner.assign(batch)
         return [batch] if len(batch) or batch.events or batch.rejected else []
 
-    def _start(self, head: bytes) -> LineDecoder:
-        lines = self._reader.begin(head)
-        if self._assigner is None:
-            self._assigner = AttemptAssigner(AttemptConfig(far_only=self._reader.is_wire))
-        return lines
+
+def _plain_pieces(file: JobFile) -> tuple[Path, ...]:
+    """The pieces of a log in order, the growing one last; packed ones are left out: nobody writes them."""
+    *earlier, last = (file.path, *file.parts)
+    plain = [path for path in earlier if not path.lower().endswith(COMPRESSED_SUFFIXES)]
+    return tuple(Path(path) for path in (*plain, last))

@@ -61,13 +61,18 @@ class Job:
 
 
 def find_jobs(
-    paths: Iterable[str | Path], passed: PassedOver | None = None, *, named: Iterable[Path] | None = None
+    paths: Iterable[str | Path],
+    passed: PassedOver | None = None,
+    *,
+    named: Iterable[Path] | None = None,
+    is_awaited: bool = False,
 ) -> list[Job]:
     """The jobs in files, folders and ``-`` (standard input), in the order given.
 
     Folders are read recursively, in the order of names, see `job_folders`. A file that is named is taken
     whatever its name, and twice named is taken once. ``passed`` is told what was not taken;
-    ``named`` are the paths that a person gave, where ``paths`` were found in them.
+    ``named`` are the paths that a person gave, where ``paths`` were found in them. With ``is_awaited`` a
+    name of which nothing is there is that of a file to come.
 
     Raises:
         UnreadableInput: a path that does not exist, a folder without a readable file.
@@ -82,7 +87,8 @@ def find_jobs(
                 jobs.append(Job(STANDARD_INPUT_RUN, (JobFile(STANDARD_INPUT),)))
             seen.add(STANDARD_INPUT)
             continue
-        for path in expand(Path(each), passed):
+        is_to_come = is_awaited and not os.path.lexists(each)
+        for path in [Path(each)] if is_to_come else expand(Path(each), passed):
             identity = os.path.realpath(path)
             if identity not in seen:
                 seen.add(identity)

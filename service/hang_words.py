@@ -21,5 +21,5 @@ def pause_words(incident: Mapping[str, Any]) -> str:
     """What a verdict without a fault says of a hang that ended by itself."""
     first = incident["first"]
     if first.get("metric") != "heartbeat":
-        return f" A rank that had stopped reporting at iteration {first['iteration']} came back."
-    return f" The run stood still before iteration {first['iteration']} and went on."
+        return f"A rank that had stopped reporting at iteration {first['iteration']} came back."
+    return f"The run stood still before iteration {first['iteration']} and went on."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,20 +29,27 @@ class Inputs:
     """What was not taken of folders."""
 
 
-def find_inputs(paths: Sequence[str | Path], diagnostics: Sequence[str | Path] = ()) -> Inputs:
-    """The jobs and the reports in ``paths``; those in ``diagnostics`` must be reports."""
+def find_inputs(
+    paths: Sequence[str | Path], diagnostics: Sequence[str | Path] = (), *, is_awaited: bool = False
+) -> Inputs:
+    """The jobs and the reports in ``paths``; those in ``diagnostics`` must be reports.
+
+    With ``is_awaited`` a file of which nothing is there yet may come later.
+    """
     passed = PassedOver()
     missing: list[JudgedJob] = []
     reports: list[DiagnosticReport] = []
     files: list[Path | str] = []
     for path in paths:
+        is_to_come = is_awaited and not os.path.lexists(path)
         try:
-            found = [path] if str(path) == STANDARD_INPUT else expand(Path(path), passed)
+            is_whole = is_to_come or str(path) == STANDARD_INPUT
+            found = [path] if is_whole else expand(Path(path), passed)
         except UnreadableInput as error:
             missing.append(JudgedJob(name=str(path), unreadable=str(error)))
             continue
         for file in found:
-            report = _report_in(file)
+            report = None if is_to_come else _report_in(file)
             if report is None:
                 files.append(file)
             else:
@@ -51,12 +59,15 @@ def find_inputs(paths: Sequence[str | Path], diagnostics: Sequence[str | Path] =
             reports.append(named_report(Path(path)))
         except UnreadableInput as error:
             missing.append(JudgedJob(name=str(path), unreadable=str(error)))
-    return Inputs(tuple(find_jobs(files, named=map(Path, paths))), tuple(reports), tuple(missing), passed)
+    jobs = find_jobs(files, named=map(Path, paths), is_awaited=is_awaited)
+    return Inputs(tuple(jobs), tuple(reports), tuple(missing), passed)
 
 
-def readable_jobs(paths: Sequence[str | Path]) -> tuple[list[Job], list[JudgedJob]]:
+def readable_jobs(
+    paths: Sequence[str | Path], *, is_awaited: bool = False
+) -> tuple[list[Job], list[JudgedJob]]:
     """The jobs in ``paths``, and for each path that is not there the reason."""
-    inputs = find_inputs(paths)
+    inputs = find_inputs(paths, is_awaited=is_awaited)
     return list(inputs.jobs), list(inputs.missing)
 
 

@@ -110,25 +110,20 @@ def judge_jobs(jobs: Sequence[Job], options: ReplayOptions) -> Iterator[JudgedJo
 def follow_jobs(
     jobs: Sequence[Job],
     options: ReplayOptions,
-    on_change: Callable[[JudgedRun], None],
+    on_judged: Callable[[str, JudgedRun], object],
     is_over: Callable[[], bool],
 ) -> list[JudgedJob]:
     """Judge jobs whose files are still being written, until ``is_over``.
 
-    ``on_change`` gets a run whenever its verdict says something new. Returns the last state.
+    ``on_judged`` gets the job's name and a run whenever there are new records of it. Returns the last state.
     """
     followed = [_Reading(job, options, is_following=True) for job in jobs]
-    told: dict[tuple[str, str], bytes] = {}
     try:
         while not is_over() and any(not one.unreadable for one in followed):
             for one in followed:
                 one.step(_POLL_S / len(followed))
                 for run in one.changed():
-                    key = one.job.run, run.verdict.run
-                    news = _news(run.verdict)
-                    if told.get(key) != news:
-                        told[key] = news
-                        on_change(run)
+                    on_judged(one.job.run, run)
         for one in followed:
             # what was written up to the moment of stopping still counts
             while not one.unreadable and one.step(0.0):
@@ -193,7 +188,10 @@ class _Reading:
     def finish(self) -> None:
         """End following: what was held back for lines to come counts too."""
         if not self.unreadable:
-            self._take(self._source.finish())
+            try:
+                self._take(self._source.finish())
+            except UnreadableInput as error:
+                self.unreadable = str(error)
 
     def _take(self, batches: Sequence[RecordBatch]) -> None:
         for batch in batches:
@@ -287,11 +285,3 @@ def _with_curve(pipeline: Pipeline, name: str, verdict: Verdict) -> JudgedRun:
     curves = attempts.get(attempt, {})
     metric = next((one for one in _PLOTTED if curves.get(one)), "")
     return JudgedRun(verdict=verdict, metric=metric, curve=curves.get(metric, ()), attempt=attempt)
-
-
-def _news(verdict: Verdict) -> bytes:
-    """What a person would call a change: the label and where the incidents are, not how far it was judged."""
-    found = [
-        (one.id, one.label, one.certainty, one.first.ranks, one.first.iteration) for one in verdict.incidents
-    ]
-    return json.dumps([verdict.label, found], default=str).encode()

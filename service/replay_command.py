@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,14 +18,14 @@ from ingest.jobs import STANDARD_INPUT, Job
 from .config import load_settings
 from .edge import Exit, say
 from .file_options import columns_of
+from .follow_command import follow
 from .html_file import write_page
 from .ink import clean, ink_for
 from .inputs import Inputs, find_inputs, without_strangers
-from .offline import JudgedJob, JudgedRun, ReplayOptions, follow_jobs, judge_jobs
+from .offline import JudgedJob, ReplayOptions, judge_jobs
 from .recognised import recognised
 from .rejects import Quarantine
 from .report import Judged, has_confirmed_incident, report
-from .sentence import headline
 from .sufficiency import TOO_LITTLE, why_too_little
 
 if TYPE_CHECKING:
@@ -66,7 +64,7 @@ def run_replay(request: ReplayRequest) -> int:
         ConfigError: the settings cannot be.
     """
     settings = load_settings(request.config)
-    inputs = find_inputs(request.paths, request.diagnostics)
+    inputs = find_inputs(request.paths, request.diagnostics, is_awaited=request.is_following)
     jobs, passed = inputs.jobs, inputs.passed
     with _quarantine(request.quarantine) as quarantine, _ProgressBar() as bar:
         options = ReplayOptions(
@@ -80,7 +78,11 @@ def run_replay(request: ReplayRequest) -> int:
             reports=inputs.reports,
             is_drawn=request.html is not None,
         )
-        judged = _follow(jobs, options, request) if request.is_following else judge_jobs(jobs, options)
+        judged = (
+            follow(jobs, options, as_json=request.as_json)
+            if request.is_following
+            else judge_jobs(jobs, options)
+        )
         finished = list(_print_json(judged) if request.as_json else judged)
     everything = [*inputs.missing, *without_strangers(finished, passed)]
     if request.html is not None:
@@ -163,24 +165,6 @@ def _talk_of_reading(job: JudgedJob, *, is_detailed: bool) -> None:
             say(words)
         if why := why_too_little(run.body, job.notes):
             say(f"{clean(run.verdict.run)}: {TOO_LITTLE}: {why}")
-
-
-def _follow(jobs: Sequence[Job], options: ReplayOptions, request: ReplayRequest) -> list[JudgedJob]:
-    """Report changes until Ctrl-C or SIGTERM, then the last state as if the files ended there."""
-    stop = threading.Event()
-    before = {
-        number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)
-    }
-
-    def tell(run: JudgedRun) -> None:
-        sys.stdout.write((run.line if request.as_json else headline(run.body)) + "\n")
-        sys.stdout.flush()
-
-    try:
-        return follow_jobs(jobs, options, tell, stop.is_set)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

@@ -85,13 +85,18 @@ def what_happened(verdict: Verdict) -> str:
     tail = ""
     if root is not None and root["certainty"] == "suspected":
         tail = f" Not confirmed: {incident_sentence(root, verdict)}{_doubt(root)}"
-    elif root is not None and root["pattern"] == "hang":
-        tail = pause_words(root)
     elif root is not None:
-        metric = clean(METRIC_WORDS.get(str(root["first"]["metric"]), root["first"]["metric"]))
-        whose = f"{metric}{_of_whom(root, verdict)}"
-        tail = f" The {whose} left its course at iteration {root['first']['iteration']} and recovered."
+        tail = f" {recovered_sentence(root, verdict)}"
     return f"No fault visible up to iteration {_judged_to(verdict)}.{tail}"
+
+
+def recovered_sentence(incident: Incident, verdict: Verdict) -> str:
+    """What left its course, when, and that it came back."""
+    if incident["pattern"] == "hang":
+        return pause_words(incident)
+    metric = clean(METRIC_WORDS.get(str(incident["first"]["metric"]), incident["first"]["metric"]))
+    whose = f"{metric}{_of_whom(incident, verdict)}"
+    return f"The {whose} left its course at iteration {incident['first']['iteration']} and recovered."
 
 
 def _doubt(incident: Incident) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from service.html_file import page_of
-from service.offline import JudgedJob, ReplayOptions, judge_jobs, readable_jobs
+from service.inputs import readable_jobs
+from service.offline import JudgedJob, ReplayOptions, judge_jobs
 
 HOSTILE_NAMES = (
     "<img src=x onerror=alert(1)>",

@@ -10,7 +10,8 @@ import pytest
 from ingest.file_reader import FileNotes
 from ingest.log_reader import Understood
 from service.ink import Ink
-from service.offline import ReplayOptions, judge_jobs, readable_jobs
+from service.inputs import readable_jobs
+from service.offline import ReplayOptions, judge_jobs
 from service.recognised import recognised
 from service.report import Judged, report
 from service.strides import Strides
@@ -70,9 +71,7 @@ def test_what_was_recognised_names_format_columns_iterations_and_what_was_left()
         remarks=("one", "two", "three"),
     )
     note = FileNotes("train.log", rows=75, rejected=2, understood=understood, metrics=("grad_norm", "loss"))
-    strides = Strides(
-        positions=75, first=10, last=770, step=10, missing=2, gaps=((100, 130),), restarts=(50,)
-    )
+    strides = Strides(positions=75, first=10, last=770, step=10, missing=2, gaps=((100, 130),), restarts=(5,))
     assert recognised([note], strides, 8) == [
         "train.log: text log (Megatron); counts by iteration",
         "2 metrics: loss (from lm loss), grad_norm",
