@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from enum import StrEnum
-from itertools import islice
 
 from .errors import UnreadableInput
 from .sniff_binary import SQLITE_MARK, WANDB_MARK, is_mlflow_metric, is_tensorboard, is_text
 from .sniff_json import is_document
+from .table_dialect import Dialect, find_dialect, is_number, is_table
+
+__all__ = ["Dialect", "Format", "Packing", "find_dialect", "is_number", "packing_of", "sniff"]
 
 HEAD_BYTES = 256 * 1024
 """Bytes that are looked at: room for a broken line or two before the first good one."""
@@ -18,9 +19,6 @@ HEAD_BYTES = 256 * 1024
 READABLE_SUFFIXES = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".arrow", ".arrows", ".feather", ".ipc")
 COMPRESSED_SUFFIXES = (".gz", ".zst", ".xz", ".bz2")
 
-_DELIMITERS = (",", "\t", ";")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
-_KEY_AND_VALUE = re.compile(r"[A-Za-z)\]]['\"]?\s*(?:[:=]\s*|\s)[+-]?(?:\d+\.?\d*|nan)\b", re.IGNORECASE)
 _OBJECT_KEY = re.compile(rb'\{\s*("|\})')
 
 
@@ -55,14 +53,6 @@ _MAGIC = {
     b"\xfd7zXZ\0": Packing.XZ,
     b"BZh": Packing.BZIP2,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """How a text table separates its cells; ``names`` is its header."""
-
-    delimiter: str
-    names: tuple[str, ...]
 
 
 def packing_of(head: bytes) -> Packing:
@@ -101,80 +91,6 @@ def sniff(head: bytes, name: str) -> Format:
             f"{name}: must be text, or of a binary format that is read, but it is binary data in none of them"
         )
     return Format.TABLE if is_table(head) else Format.TEXT
-
-
-def is_table(head: bytes) -> bool:
-    """Whether text that begins with ``head`` is a table with a header."""
-    try:
-        dialect = find_dialect(head, "")
-    except UnreadableInput:
-        return False
-    filled = (line for line in _lines(head) if line.strip() and not line.startswith(b"#"))
-    rows = [_cells(line.decode("utf-8", "replace"), dialect.delimiter) for line in islice(filled, 1, 6)]
-    cells = [cell for row in rows for cell in row]
-    if any(_KEY_AND_VALUE.search(cell) for cell in cells) and any(map(_KEY_AND_VALUE.search, dialect.names)):
-        return False  # records of a log, cut at their commas
-    return any(is_number(cell) for cell in cells)
-
-
-def find_dialect(head: bytes, name: str) -> Dialect:
-    """The delimiter and header of a text table.
-
-    The header is the first line that is neither blank nor a ``#`` comment. The delimiter is the one
-    of comma, tabulator and semicolon that cuts the header into most cells, at least two; one of the two
-    lines after it must have as many.
-
-    Raises:
-        UnreadableInput: one column, no header, or text that is no table.
-    """
-    filled = (line for line in _lines(head) if line.strip() and not line.startswith(b"#"))
-    lines = [line.decode("utf-8", "replace") for line in islice(filled, 3)]
-    if not lines:
-        raise UnreadableInput(f"{name}: must hold records, but it holds only blank lines and comments")
-    names, delimiter = max(
-        ((_cells(lines[0], each), each) for each in _DELIMITERS), key=lambda found: len(found[0])
-    )
-    if len(names) < 2:
-        raise UnreadableInput(
-            f"{name}: must be JSON lines or a table with a header and at least two columns,"
-            f" got the line {lines[0][:60]!r}"
-        )
-    if sum(is_number(cell) for cell in names) * 2 > len(names):
-        raise UnreadableInput(
-            f"{name}: a table must begin with a header of names, got the line {lines[0][:60]!r}"
-        )
-    if len(lines) < 2:
-        raise UnreadableInput(f"{name}: must hold records, but the table has a header and no row")
-    if not any(_fits(_cells(line, delimiter), len(names)) for line in lines[1:]):
-        raise UnreadableInput(
-            f"{name}: rows of a table must have as many cells as its header ({len(names)}),"
-            f" got {lines[1][:60]!r}"
-        )
-    return Dialect(delimiter, names)
-
-
-def is_number(cell: str) -> bool:
-    """Whether a cell reads as a number, the non-finite words included.
-
-    >>> is_number("-nan"), is_number("1e-4"), is_number("loss")
-    (True, True, False)
-    """
-    return _NUMBER.fullmatch(cell.strip()) is not None
-
-
-def _fits(cells: Sequence[str], width: int) -> bool:
-    """Whether a row has a cell a column, and behind them only empty ones (a trailing delimiter)."""
-    return len(cells) >= width and not any(cells[width:])
-
-
-def _cells(line: str, delimiter: str) -> tuple[str, ...]:
-    import csv
-
-    try:
-        row: Sequence[str] = next(csv.reader([line], delimiter=delimiter), ())
-    except csv.Error:  # a cell over the limit of the csv module: not a header
-        return ()
-    return tuple(cell.strip() for cell in row)
 
 
 def _lines(head: bytes) -> Iterator[bytes]:

@@ -1,19 +1,19 @@
-"""Whether text is JSON, and then whether it is lines of objects or one document."""
+"""Whether text is one JSON document, rather than lines of objects or a log that begins with a bracket."""
 
 from __future__ import annotations
 
-import json
 import re
-from itertools import islice
-from typing import Any
 
-_OPENS = re.compile(rb"\s*(\{\s*(\"|\}|$)|\[)")
-_LOOKED_AT = 40
-"""Lines looked at for one that is an object by itself."""
+_OPENS = re.compile(rb"\s*(\{\s*(\"|\}|$)|\[\s*[\[{\"\d\-NI\]]|\[\s*$)")
+_CUT_CHARACTER = 4
+"""Bytes that a character cut at the end of the head may have left."""
 
 
 def is_document(head: bytes) -> bool:
-    """Whether text that begins with ``head`` is one JSON value with records in it, not lines of objects.
+    """Whether text that begins with ``head`` is one JSON value with records in it.
+
+    It must be JSON to its end, or to where it was cut: many logs begin with ``[rank0]`` or with the
+    configuration of the run.
 
     >>> is_document(b'{\\n "log_history": ['), is_document(b'{"loss": 2.5}\\n{"loss": 2.4}\\n')
     (True, False)
@@ -21,29 +21,29 @@ def is_document(head: bytes) -> bool:
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if _OPENS.match(text) is None:
         return False
-    lines = [line.strip() for line in islice(text.split(b"\n"), _LOOKED_AT) if line.strip()]
-    first = _parsed(lines[0])
-    if isinstance(first, dict):
-        return len(lines) == 1 and any(isinstance(value, dict | list) for value in first.values())
-    if isinstance(first, list) or lines[0] in (b"[", b"{") or lines[0].startswith((b"[{", b"[ {")):
-        return _is_begin(text) or len(lines) == 1
-    return _is_begin(text) and not any(isinstance(_parsed(line), dict) for line in lines[1:])
+    from pydantic_core import from_json  # only what may be JSON pays for it
 
-
-def _is_begin(text: bytes) -> bool:
-    """Whether ``text`` is JSON up to its end, where it may be cut; a log may begin with a bracket too."""
-    decoded = text.decode("utf-8", "replace").rstrip()
     try:
-        _, end = json.JSONDecoder().raw_decode(decoded)
-    except json.JSONDecodeError as error:
-        return error.pos >= len(decoded) - 1 or error.msg.startswith("Unterminated string")
-    except RecursionError:
+        value = from_json(text)
+    except ValueError as error:
+        if "EOF" not in str(error) and not _is_cut_character(text, str(error)):
+            return False
+        cut = text[: max(text.rfind(b","), text.rfind(b"["), text.rfind(b"{"))]
+        try:
+            value = from_json(cut, allow_partial=True)
+        except ValueError:
+            return False
+    if isinstance(value, dict):
+        return any(isinstance(each, dict | list) for each in value.values())
+    return isinstance(value, list) and any(isinstance(each, dict | list | int | float) for each in value)
+
+
+def _is_cut_character(text: bytes, reason: str) -> bool:
+    """Whether only the last character, which was cut, keeps text from being JSON up to its end."""
+    if "unicode" not in reason:
         return False
-    return not decoded[end:].strip()
-
-
-def _parsed(line: bytes) -> Any:
     try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
+        text[:-_CUT_CHARACTER].decode()
+    except UnicodeDecodeError as error:
+        return error.end >= len(text) - 2 * _CUT_CHARACTER
+    return True

@@ -21,6 +21,7 @@ from .sniff import Dialect
 from .table_header import holds_numbers, is_header_row, read_header
 from .table_lines import Lines, cut_lines, rows_of
 from .table_rows import TableRows
+from .table_runs import RunColumns, runs_side_by_side
 from .table_text import SMALL_PIECE_BYTES, TextColumn, plain_columns, polars_columns
 
 
@@ -61,7 +62,7 @@ class TableReader:
         self._defaults = defaults
         self._source = source
         self._next_line = 0
-        self._has_begun = False
+        self._has_begun = not dialect.has_header
         if len(dialect.names) > self._config.max_columns:
             raise UnreadableInput(
                 f"{source}: a table must have at most {self._config.max_columns} columns,"
@@ -73,7 +74,10 @@ class TableReader:
             raise UnreadableInput(
                 f"{source}: a table must have a column of numbers besides its counter, got none"
             )
-        self._rows = TableRows(header, defaults, source)
+        runs = None if wanted else runs_side_by_side(dialect.names)
+        self._rows: TableRows | RunColumns = TableRows(header, defaults, source)
+        if runs is not None:
+            self._rows = RunColumns(runs, dialect.names, sample, defaults, source)
 
     @property
     def header(self) -> Roles:
@@ -87,8 +91,8 @@ class TableReader:
 
     def decode(self, data: bytes) -> RecordBatch:
         """The records of the next whole lines of the file."""
-        data = data.replace(b"\r\n", b"\n") if b"\r" in data else data
-        lines = cut_lines(data, self._dialect.delimiter)
+        data = self._dialect.plain(data.replace(b"\r\n", b"\n") if b"\r" in data else data)
+        lines = cut_lines(_without_cut_cell(data, self._dialect.delimiter), self._dialect.delimiter)
         batches: list[RecordBatch] = []
         start = 0
         for at, cells in self._headers_within(lines):
@@ -101,7 +105,7 @@ class TableReader:
         return batches[0] if len(batches) == 1 else concatenate(batches)
 
     def _sample(self, names: tuple[str, ...], head: bytes) -> list[list[str]]:
-        lines = cut_lines(head.replace(b"\r\n", b"\n"), self._dialect.delimiter)
+        lines = cut_lines(self._dialect.plain(head.replace(b"\r\n", b"\n")), self._dialect.delimiter)
         fits = np.flatnonzero(lines.cells_L >= len(names))[: self._config.sample_rows + 1]
         rows = rows_of([lines.raw(int(at)) for at in fits], self._dialect.delimiter)
         return [row for row in rows if tuple(cell.strip() for cell in row) != names]
@@ -119,7 +123,8 @@ class TableReader:
         found = {
             at: cells
             for at, row in zip(suspects, rows, strict=True)
-            if is_header_row(cells := [cell.strip() for cell in row], self.header)
+            if not lines.raw(at).startswith(b"#")
+            and is_header_row(cells := [cell.strip() for cell in row], self.header)
         }
         if not self._has_begun:
             first = _first_row(lines)
@@ -169,6 +174,13 @@ class TableReader:
         kept = raw[: self._config.max_rejected_raw_bytes]
         text = kept.decode("utf-8", "replace")
         return Rejected("line", rule, describe(text), True, self._source, self._next_line + number, kept)
+
+
+def _without_cut_cell(data: bytes, delimiter: str) -> bytes:
+    """The lines without a last one that ends in the middle, before its last cell: that is no empty cell."""
+    if data.endswith(b"\n") or not data.endswith(delimiter.encode()):
+        return data
+    return data[: data.rfind(b"\n") + 1]
 
 
 def _part(lines: Lines, start: int, stop: int) -> Lines:
