@@ -19,6 +19,9 @@ HEAD_BYTES = 256 * 1024
 READABLE_SUFFIXES = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".arrow", ".arrows", ".feather", ".ipc")
 COMPRESSED_SUFFIXES = (".gz", ".zst", ".xz", ".bz2")
 
+_ENOUGH_LINES = 8
+_LEAST_SHARE = 5
+"""One line in so many must be an object in a file of JSON lines; broken lines are rejected one by one."""
 _OBJECT_KEY = re.compile(rb'\{\s*("|\})')
 
 
@@ -84,13 +87,24 @@ def sniff(head: bytes, name: str) -> Format:
         raise UnreadableInput(f"{name}: text must be UTF-8, but it begins with the mark of UTF-16")
     if is_document(head):
         return Format.JSON
-    if b"{" in head and any(_OBJECT_KEY.match(line.lstrip()) for line in _lines(head)):
+    if b"{" in head and _has_object_lines(head):
         return Format.JSON_LINES
     if not is_text(head):
         raise UnreadableInput(
             f"{name}: must be text, or of a binary format that is read, but it is binary data in none of them"
         )
     return Format.TABLE if is_table(head) else Format.TEXT
+
+
+def _has_object_lines(head: bytes) -> bool:
+    """Whether objects are a fair part of the lines: a text log may print its configuration as one."""
+    objects = lines = 0
+    for line in _lines(head):
+        lines += bool(line.strip())
+        objects += _OBJECT_KEY.match(line.lstrip()) is not None
+        if objects * 2 > lines >= _ENOUGH_LINES:
+            break  # most files are clear from the start
+    return objects > 0 and objects * _LEAST_SHARE >= lines
 
 
 def _lines(head: bytes) -> Iterator[bytes]:
