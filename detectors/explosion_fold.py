@@ -300,7 +300,9 @@ def watch_suspicious(
         ints[HIGH_RUN] = 0
         return RECOVERED
     is_known = ints[IN_WINDOW] >= LEAST_LEVEL
-    if ints[FAR_RUN] >= knobs[FAR_POINTS] and is_known and not is_usual(value, floats, knobs):
+    # where the noise is not known yet it may reach ten-fold, but not as often
+    enough = knobs[FAR_POINTS] * (1.0 if ints[IN_WINDOW] >= WARM else 2.0)
+    if ints[FAR_RUN] >= enough and is_known and not is_usual(value, floats, knobs):
         ints[PHASE] = EXPLODED
         ints[WHY] = BY_TENFOLD
         return CONFIRMED
