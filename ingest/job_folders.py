@@ -7,9 +7,12 @@ checkpoints, pictures. All others are logs if their bytes can be: text, or a for
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from firstfault.telemetry import MAX_ITERATION
 
 from .errors import UnreadableInput
 from .folders import form_of_folder, is_event_file_name
@@ -78,6 +81,8 @@ _NO_LOG_NAMES = frozenset(
         ),
     )
 )
+_STATE_NAMES = frozenset({"trainer_state.json"})
+_CHECKPOINT = re.compile(r"(?:checkpoint|ckpt|global_step)[-_](\d{1,15})")
 _HEAD_BYTES = 4096
 _TRACKER_FOLDERS = ("files", "logs", "tmp")
 """Folders beside a ``.wandb`` file, which hold the same run once more, or nothing of it."""
@@ -111,7 +116,7 @@ def expand(path: Path, passed: PassedOver | None = None) -> list[Path]:
     """
     if path.is_dir():
         passed = passed or PassedOver()
-        found = list(_walk(path, frozenset(), passed))
+        found = _newest_states(list(_walk(path, frozenset(), passed)), passed)
         if not found:
             why = "; ".join(passed.lines()) or "it holds no file"
             raise UnreadableInput(f"{path}: a folder must hold a readable file: {why}")
@@ -119,6 +124,33 @@ def expand(path: Path, passed: PassedOver | None = None) -> list[Path]:
     if not path.exists():
         raise UnreadableInput(f"{path}: must be a file, a folder or -, but nothing is there")
     return [path]
+
+
+def _newest_states(files: list[Path], passed: PassedOver) -> list[Path]:
+    """The files less the states of a trainer at earlier checkpoints, each of which begins the newest."""
+    newest: dict[tuple[Path, str], Path] = {}
+    for path in files:
+        if path.name in _STATE_NAMES:
+            known = newest.setdefault(_owner_of(path), path)
+            newest[_owner_of(path)] = max(known, path, key=_age_of)
+    kept = []
+    for path in files:
+        if path.name in _STATE_NAMES and newest[_owner_of(path)] != path:
+            passed.add(path.parent / path.name, "state of an earlier checkpoint of the same run")
+        else:
+            kept.append(path)
+    return kept
+
+
+def _owner_of(path: Path) -> tuple[Path, str]:
+    """The folder of the run that a state belongs to."""
+    return (path.parent.parent if _CHECKPOINT.fullmatch(path.parent.name) else path.parent, path.name)
+
+
+def _age_of(path: Path) -> int:
+    """Higher for later states; that in the folder of the run itself is the last."""
+    found = _CHECKPOINT.fullmatch(path.parent.name)
+    return int(found.group(1)) if found else MAX_ITERATION
 
 
 def _walk(folder: Path, above: frozenset[str], passed: PassedOver) -> Iterator[Path]:

@@ -20,6 +20,8 @@ FORMAT_ENDINGS = (
     *(".wandb", ".db", ".sqlite", ".sqlite3"),
     *TEXT_ENDINGS,
 )
+CHAINED_KINDS = frozenset({"", ".jsonl", ".ndjson", ".csv", ".tsv"})
+"""Formats of lines: what is appended to them goes on."""
 NEWEST = (2, 0, "")
 """The piece that is still written: after the dated and the numbered ones."""
 
@@ -69,6 +71,12 @@ def stem_of(path: Path) -> str:
     'llama-7b.v2'
     """
     return _split_endings(path.name)[0]
+
+
+def kind_of(path: Path) -> str:
+    """The ending that tells the format, empty for any text: files of different kinds are not one."""
+    ending = _split_endings(path.name)[1]
+    return "" if ending in TEXT_ENDINGS else ending
 
 
 def take_apart(path: Path, siblings: frozenset[str], *, with_weak: bool = True) -> Facets:

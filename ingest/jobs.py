@@ -27,14 +27,12 @@ from pathlib import Path
 from firstfault.telemetry import MAX_RUN_BYTES
 
 from .job_folders import PassedOver, expand
-from .job_names import ATTEMPT, RANK, STREAM, Facets, natural, stem_of, take_apart
+from .job_names import ATTEMPT, CHAINED_KINDS, RANK, STREAM, Facets, natural, stem_of, take_apart
 
 __all__ = ["STANDARD_INPUT", "STANDARD_INPUT_RUN", "Job", "JobFile", "find_jobs", "stem_of"]
 
 STANDARD_INPUT = "-"
 STANDARD_INPUT_RUN = "stdin"
-_CHAINED_KINDS = frozenset({"", ".jsonl", ".ndjson", ".csv", ".tsv"})
-"""Formats of lines: what is appended to them goes on."""
 _STREAM_ORDER = {"out": 0, "": 1, "err": 2}
 
 
@@ -128,7 +126,7 @@ class _Group:
         """Whether each file has a place of its own; only formats of lines are put one behind the other."""
         places = {(each.rank, each.attempt, each.piece, each.stream) for each in self.facets}
         behind = {(each.attempt, each.piece) for each in self.facets}
-        return len(places) == len(self.facets) and (len(behind) == 1 or self.first.key[-1] in _CHAINED_KINDS)
+        return len(places) == len(self.facets) and (len(behind) == 1 or self.first.key[-1] in CHAINED_KINDS)
 
 
 def _group(files: Sequence[Path]) -> list[Job]:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
 
 from detectors.evidence import Label
+from ingest.archives import is_archive, unpack
+from ingest.continuations import join_continuations
 from ingest.diagnostics.recognise import diagnostics_of, named_report
 from ingest.diagnostics.report import DiagnosticReport
 from ingest.errors import UnreadableInput
 from ingest.job_folders import PassedOver, expand
 from ingest.jobs import STANDARD_INPUT, Job, find_jobs
+from ingest.log_reader import FileConfig
 
 from .offline import JudgedJob
 
@@ -27,16 +33,31 @@ class Inputs:
     """For each path that cannot be read the reason."""
     passed: PassedOver = field(default_factory=PassedOver)
     """What was not taken of folders."""
+    unpacked: ExitStack = field(default_factory=ExitStack)
+    """The folders that archives were unpacked into."""
+
+    def __enter__(self) -> Inputs:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Delete what archives were unpacked into."""
+        self.unpacked.close()
 
 
 def find_inputs(
-    paths: Sequence[str | Path], diagnostics: Sequence[str | Path] = (), *, is_awaited: bool = False
+    paths: Sequence[str | Path],
+    diagnostics: Sequence[str | Path] = (),
+    config: FileConfig | None = None,
+    *,
+    is_awaited: bool = False,
 ) -> Inputs:
     """The jobs and the reports in ``paths``; those in ``diagnostics`` must be reports.
 
     With ``is_awaited`` a file of which nothing is there yet may come later.
     """
-    passed = PassedOver()
+    passed, unpacked = PassedOver(), ExitStack()
     missing: list[JudgedJob] = []
     reports: list[DiagnosticReport] = []
     files: list[Path | str] = []
@@ -44,7 +65,7 @@ def find_inputs(
         is_to_come = is_awaited and not os.path.lexists(path)
         try:
             is_whole = is_to_come or str(path) == STANDARD_INPUT
-            found = [path] if is_whole else expand(Path(path), passed)
+            found = [path] if is_whole else _opened(expand(Path(path), passed), passed, unpacked)
         except UnreadableInput as error:
             missing.append(JudgedJob(name=str(path), unreadable=str(error)))
             continue
@@ -60,7 +81,9 @@ def find_inputs(
         except UnreadableInput as error:
             missing.append(JudgedJob(name=str(path), unreadable=str(error)))
     jobs = find_jobs(files, named=map(Path, paths), is_awaited=is_awaited)
-    return Inputs(tuple(jobs), tuple(reports), tuple(missing), passed)
+    if not is_awaited:
+        jobs = join_continuations(jobs, config)
+    return Inputs(tuple(jobs), tuple(reports), tuple(missing), passed, unpacked)
 
 
 def readable_jobs(
@@ -87,6 +110,21 @@ def without_strangers(jobs: Sequence[JudgedJob], passed: PassedOver) -> list[Jud
 def _is_stranger(job: JudgedJob) -> bool:
     """Whether nothing was read, or numbers of which no check could judge one."""
     return not job.runs or all(run.verdict.label is Label.UNDETERMINED for run in job.runs)
+
+
+def _opened(files: Sequence[Path], passed: PassedOver, unpacked: ExitStack) -> list[Path]:
+    """The files, with what is in archives instead of the archives."""
+    found: list[Path] = []
+    for path in files:
+        if not is_archive(path):
+            found.append(path)
+            continue
+        folder = Path(unpacked.enter_context(TemporaryDirectory(prefix="firstfault-archive-")))
+        inside = folder / path.name.partition(".")[0]
+        inside.mkdir()
+        unpack(path, inside)
+        found += expand(inside, passed)
+    return found
 
 
 def _report_in(file: str | Path) -> DiagnosticReport | None:

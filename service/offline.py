@@ -143,9 +143,9 @@ def replay_files(paths: Sequence[str | Path], settings: Settings | None = None) 
     """
     from .inputs import find_inputs, without_strangers  # it speaks of the jobs that are judged here
 
-    inputs = find_inputs(paths)
-    options = ReplayOptions(settings=settings or Settings(), reports=inputs.reports)
-    judged = without_strangers([*inputs.missing, *judge_jobs(inputs.jobs, options)], inputs.passed)
+    with find_inputs(paths) as inputs:
+        options = ReplayOptions(settings=settings or Settings(), reports=inputs.reports)
+        judged = without_strangers([*inputs.missing, *judge_jobs(inputs.jobs, options)], inputs.passed)
     for job in judged:
         if job.unreadable:
             raise UnreadableInput(job.unreadable)

@@ -17,7 +17,7 @@ from ingest.jobs import STANDARD_INPUT, Job
 
 from .config import load_settings
 from .edge import Exit, say
-from .file_options import columns_of
+from .file_options import columns_of, file_config
 from .follow_command import follow
 from .html_file import write_page
 from .ink import clean, ink_for
@@ -64,9 +64,10 @@ def run_replay(request: ReplayRequest) -> int:
         ConfigError: the settings cannot be.
     """
     settings = load_settings(request.config)
-    inputs = find_inputs(request.paths, request.diagnostics, is_awaited=request.is_following)
+    config = file_config(settings, request.format_name, columns_of(request.columns))
+    inputs = find_inputs(request.paths, request.diagnostics, config, is_awaited=request.is_following)
     jobs, passed = inputs.jobs, inputs.passed
-    with _quarantine(request.quarantine) as quarantine, _ProgressBar() as bar:
+    with _quarantine(request.quarantine) as quarantine, _ProgressBar() as bar, inputs:
         options = ReplayOptions(
             settings=settings,
             run=request.run,

@@ -250,3 +250,20 @@ def test_any_text_in_a_folder_counts_and_what_does_not_is_said(tmp_path: Path) -
         "1 file was passed over: binary, in no format that is read (core)",
         "3 files were passed over: no log by its name (model.pt, notes.md, train.py)",
     ]
+
+
+def test_the_states_of_earlier_checkpoints_are_no_runs(tmp_path: Path) -> None:
+    folder(
+        tmp_path,
+        "a/checkpoint-500/trainer_state.json",
+        "a/checkpoint-1000/trainer_state.json",
+        "b/checkpoint-9/trainer_state.json",
+        "b/trainer_state.json",
+    )
+    passed = PassedOver()
+
+    jobs = find_jobs([tmp_path], passed)
+
+    states = [Path(job.files[0].path).relative_to(tmp_path).as_posix() for job in jobs]
+    assert states == ["a/checkpoint-1000/trainer_state.json", "b/trainer_state.json"]
+    assert "2 files were passed over: state of an earlier checkpoint" in next(passed.lines())
