@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
 from firstfault.wire import Defaults
 from ingest.blocks import RecordBatch
+from ingest.errors import UnreadableInput
 from ingest.joining import concatenate
 from ingest.scan.scanner import TextScanner
 
@@ -42,3 +46,51 @@ def test_a_place_in_a_program_is_no_value() -> None:
 
     assert values(batch, "loss") == {3: 2.5, 4: 2.0}
     assert set(batch.numbers) == {"loss"}
+
+
+def test_a_row_with_a_bar_behind_it_is_a_row_of_the_table() -> None:
+    head = " Epoch   gpu_mem       box       obj    labels  img_size\n"
+    bar = "100%|██████████| 7/7 [00:15<00:00,  2.27s/it]\n"
+    names = "   Class    Images    Labels         P         R    mAP@.5"
+    batch = scanned(
+        f"{head}  0/99     2.64G    0.0500    0.0200         4       416: {bar}"
+        f"{names}: {bar}     all     14      0     0    0   0\n"
+        f"{head}  1/99     2.64G       nan       nan         4       416: {bar}"
+    )
+
+    assert values(batch, "box")[0] == 0.05
+    assert np.isnan(values(batch, "box")[1])
+
+
+def test_names_between_bars_are_columns() -> None:
+    batch = scanned(
+        " Epoch  |  Train loss  |  Valid acc  |  Dur\n--------|--------|-----|-----\n"
+        "     1  |         nan  |     45.05%  |  0.7s\n     2  |      1.2500  |     46.05%  |  0.7s\n"
+    )
+
+    assert np.isnan(values(batch, "loss")[1])
+    assert values(batch, "loss")[2] == 1.25
+
+
+@pytest.mark.parametrize("separator", [": ", ":\t", " ", "\t", ", "])
+def test_pairs_of_bare_numbers_are_step_and_loss(separator: str) -> None:
+    batch = scanned("".join(f"{step}{separator}{loss}\n" for step, loss in ((4, 2.5), (5, "nan"), (6, 2.0))))
+
+    found = values(batch, "loss")
+    assert (found[4], found[6]) == (2.5, 2.0)
+    assert np.isnan(found[5])
+
+
+def test_bare_numbers_beside_a_loss_with_a_name_are_something_else() -> None:
+    batch = scanned(
+        "0 7.5\n1 8.5\nEpoch: 1 train_loss= 2.5 val_loss= 2.6\nEpoch: 2 train_loss= nan val_loss= 2.6\n"
+    )
+
+    assert values(batch, "loss")[1] == 2.5
+    assert np.isnan(values(batch, "loss")[2])
+
+
+@pytest.mark.parametrize("line", ["  (0, 84)\t7.75\n", "1m 7s (- 10m 3s) (625 1%) 2.5\n", "10:30 4\n"])
+def test_numbers_with_other_signs_are_no_columns(line: str) -> None:
+    with pytest.raises(UnreadableInput):
+        scanned(line * 3)

@@ -15,6 +15,7 @@ from ingest.role_names import Role
 from ingest.role_words import Loss, meaning_of
 
 MAX_CELLS = 512
+_FEW_CELLS = 3
 MAX_CELL_CHARS = 48
 """Of a name in a header; what is longer is text."""
 _EDGES = " \t|"
@@ -23,7 +24,13 @@ _CELLS_OF_ROW = re.compile(r"\x00(?:[KMGsmhx%]\b)?|\b(?:nan|inf|None|n/a)\b|#na#
 _BETWEEN_CELLS = frozenset(" \t|/%:,()[]-+")
 _NUMBER_AND_BAR = "\0%|"
 _PROMISING = re.compile(r"epoch|iter|step|batch|loss|#|rmse|err|update|cost", re.IGNORECASE)
-_COLUMNS = re.compile(r"\s{2,}|\t+|\s*\|\s*")
+_COLUMNS = re.compile(r"\s*\|\s*|\s{2,}|\t+")
+_BAR = re.compile(r":?\s*\d{1,3}%\|.*")
+_PLAIN_ROW = re.compile(
+    r"\s*(?:(?P<step>\d+)(?::\s+|[\s,;]+))?(?:[+-]?(?:\d[\d.eE+-]*|\.\d[\deE+-]*|nan|inf)(?:[\s,;]+|$))+",
+    re.IGNORECASE,
+)
+"""Numbers and what separates them, nothing else; the first may be a counter with a colon."""
 _WORDS = re.compile(r"[\s|]+")
 _TEXT_MARKS = "=:;,'\"{}"
 
@@ -53,9 +60,14 @@ def layout_of(shape: str) -> Layout:
     table, has_bar = _without_bar(shape)
     if _box_cells(shape) is not None and not has_bar:
         return Layout.CELL
-    if "\0" not in table:
-        return Layout.HEADER if _is_header(table) else Layout.NONE
-    return Layout.ROW if _BETWEEN_CELLS.issuperset(_CELLS_OF_ROW.sub("", table)) else Layout.NONE
+    if "\0" in table or _CELLS_OF_ROW.search(table):
+        if _BETWEEN_CELLS.issuperset(_CELLS_OF_ROW.sub("", table)):
+            return Layout.ROW
+    elif _is_header(table):
+        return Layout.HEADER
+    if has_bar and len(_cells(table, _COLUMNS)) > _FEW_CELLS:
+        return Layout.RULE  # names of columns in front of a bar, as YOLO heads its validation
+    return Layout.NONE
 
 
 def cell_of(line: str) -> tuple[str, str]:
@@ -91,9 +103,7 @@ def _is_number(text: str) -> bool:
 def _without_bar(text: str) -> tuple[str, bool]:
     """A row or header without the progress bar behind it."""
     at = text.find(_NUMBER_AND_BAR)
-    if at < 0:
-        return text, False
-    return text[: max(text.rfind("  ", 0, at), 0)].rstrip(" :"), True
+    return (text, False) if at < 0 else (text[:at].rstrip(" :"), True)
 
 
 def header_of(line: str) -> list[str]:
@@ -105,19 +115,19 @@ def header_of(line: str) -> list[str]:
 
 def row_of(line: str, names: int) -> list[str] | None:
     """The cells of a row below a header of so many names; None if they do not fit."""
+    plain = _BAR.sub("", _with_pipes(line))
     for separator in (_COLUMNS, _WORDS):
-        cells = _cells(line, separator)
-        if len(cells) == names or (len(cells) > names and separator is _COLUMNS and ":" in cells[names - 1]):
-            return cells[:names]
-    cells = _cells(line, _WORDS)
-    if len(cells) > names and "%|" in line:  # a progress bar goes on behind the row
-        return cells[:names]
+        cells = _cells(plain, separator)
+        if len(cells) == names:
+            return cells
     return None
 
 
-def words_of_row(line: str) -> list[str]:
-    """The cells of a row without a header."""
-    return _cells(line, _WORDS)
+def numbers_of_row(line: str) -> list[str] | None:
+    """The cells of a row without a header, None if it is more than numbers."""
+    if _PLAIN_ROW.fullmatch(line) is None:
+        return None
+    return re.sub(r"^(\s*\d+):", r"\1 ", line).replace(",", " ").replace(";", " ").split()
 
 
 def _with_pipes(line: str) -> str:
@@ -129,6 +139,8 @@ def _cells(line: str, separator: re.Pattern[str]) -> list[str]:
 
 
 def _clean(name: str) -> str:
+    if name.strip() == "#":
+        return "step"
     return re.sub(r"[^\w./@#%-]+", "_", name.strip(" #*")).strip("_") or "column"
 
 

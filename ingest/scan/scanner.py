@@ -109,8 +109,10 @@ class TextScanner:
             if plan.layout is not Layout.NONE:
                 laid += [Laid(at, plan.layout, _text(lines[at])) for at in group.line_S.tolist()]
                 continue
-            if not group.example.startswith(b"#"):
+            if not group.example.startswith(b"#") and plan.kind is not Kind.COUNTER:
                 first_other = min(first_other, int(group.line_S[0]))
+            if any(value.loss_order is not None for value in plan.values):
+                self._tables.end_bare()
             parts += self._part(plan, group)
         laid.sort(key=lambda line: line.number)
         parts += self._from_tables(self._tables.read(laid, first_other))

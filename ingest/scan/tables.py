@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from .layouts import Layout, cell_of, header_of, row_of, words_of_row
+from .layouts import Layout, cell_of, header_of, numbers_of_row, row_of
 
 MAX_BOX_LINES = 2048
 _HEAD_LINES = 3
@@ -41,6 +41,8 @@ class TableReader:
         self._names: list[str] = []
         self._is_bare: bool | None = None
         """Whether the file is columns of bare numbers; None until its first lines have shown it."""
+        self._width = 0
+        """Columns of bare numbers; 0 until the first row."""
         self._seen = 0
 
     def read(self, lines: Iterable[Laid], first_other: int) -> list[tuple[int, str]]:
@@ -69,6 +71,10 @@ class TableReader:
         if has_other and self._is_bare is None:
             self._is_bare = False
 
+    def end_bare(self) -> None:
+        """A loss with a name was found: numbers without one are something else."""
+        self._is_bare = False
+
     def finish(self) -> list[tuple[int, str]]:
         """The box that nothing closed."""
         records: list[tuple[int, str]] = []
@@ -80,7 +86,8 @@ class TableReader:
         if first_other < line.number or line.layout is Layout.HEADER or self._seen > _HEAD_LINES:
             self._is_bare = False
         elif line.layout is Layout.ROW:
-            self._is_bare = True
+            cells = numbers_of_row(line.text)
+            self._is_bare, self._width = cells is not None, len(cells or ())
 
     def _take_cell(self, line: Laid, records: list[tuple[int, str]]) -> None:
         box = self._box
@@ -111,7 +118,9 @@ class TableReader:
             cells = row_of(line.text, len(self._names))
             names = self._names
         elif self._is_bare:
-            cells = words_of_row(line.text)
+            cells = numbers_of_row(line.text)
+            if cells is None or len(cells) != self._width:
+                return
             names = _bare_names(cells)
         else:
             return
