@@ -11,6 +11,7 @@ from .cause_graph import phase_of
 from .evidence import Check, CheckState
 from .facts import AttemptFacts, AttemptFindings, InputFacts
 from .incident import MAX_LISTED_RANKS
+from .nonfinite_sites import CHECKED
 from .roles import Role
 from .verdict import Coverage
 
@@ -85,7 +86,9 @@ def _notes(facts: AttemptFacts) -> list[str]:
             notes.append(f"{metric} differs between ranks from the start: read as a local {local}")
         elif role is Role.GLOBAL:
             notes.append(f"{metric} is bit-equal on all ranks from the start: read as the reduced value")
-    if facts.positions and len(facts.ranks) <= 1:
+    if any(metric.endswith(CHECKED) for metric in facts.metrics):
+        notes.append("a check of the trainer names the rank it stopped at; ranks are silent where it passes")
+    elif facts.positions and len(facts.ranks) <= 1:
         notes.append("one rank reports: ranks is empty, since there is no peer to compare with")
     elif facts.positions and facts.layout is None:
         notes.append("no layout was given: equality groups are learned, ranks are taken as data parallel")

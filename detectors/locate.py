@@ -12,6 +12,7 @@ from .drafts import Draft, interval_of
 from .evidence import Evidence, Sight
 from .facts import AttemptFacts
 from .incident import MAX_LISTED_RANKS, First, Scope, Suspect
+from .nonfinite_sites import CHECKED
 from .origin import Origin, trace_nonfinite
 from .precedence import Family, family
 from .stall_origin import trace_stall
@@ -80,7 +81,9 @@ def first_of(origin: Origin, draft: Draft, facts: AttemptFacts) -> First:
     low = max(interval_of(one)[0] for one in siblings)
     high = min(one.first_bad for one in siblings)
     iteration = origin.iteration if low < origin.iteration <= high else high
-    is_known = len(named(facts.ranks)) > 1 and bool(origin.ranks)
+    # A check of the trainer speaks of its own rank, also where one other rank alone prints the log.
+    has_peers = len(named(facts.ranks)) > 1 or draft.root.metric.endswith(CHECKED)
+    is_known = has_peers and bool(origin.ranks)
     listed = origin.listed[:MAX_LISTED_RANKS] if is_known else ()
     victims = _victims(draft, origin) if is_known else ()
     scope = Scope.UNKNOWN if not is_known else Scope.ALL if origin.is_all else Scope.RANKS

@@ -23,7 +23,7 @@ class Level(IntEnum):
     GRADIENT = 2
     """Gradients, or a skipped step: what loss scaling meets all the time."""
     LOSS = 3
-    """A loss or a parameter: nothing benign makes it, but a rank without tokens."""
+    """A loss, a parameter, or what a check stopped at: nothing benign makes it, but a rank without tokens."""
 
 
 _LEVEL_OF_COUNT = {
@@ -36,6 +36,9 @@ _LEVEL_OF_COUNT = {
     "nonfinite_loss": Level.LOSS,
     "nonfinite_param": Level.LOSS,
 }
+CHECKED = "/checked"
+"""Ends the name of a count that a check of the trainer stopped at (`nonfinite_grad/checked`): it names its
+rank before any reduction, and is made where no loss scaling explains it."""
 _LOSSES = frozenset({"loss", "global_loss", "canary_loss"})
 _WITHOUT_TOKENS = frozenset({"loss", "nonfinite_loss"})
 """A mean over no tokens is 0/0."""
@@ -46,6 +49,8 @@ def level_of(contract: MetricContract) -> Level | None:
     base = contract.name.partition("/")[0]
     match contract.kind:
         case Kind.NONFINITE_COUNT:
+            if contract.name.endswith(CHECKED):
+                return Level.LOSS
             return _LEVEL_OF_COUNT.get(base, Level.ACTIVATION)
         case Kind.CURVE | Kind.AGREED:
             return Level.LOSS if base in _LOSSES or contract.phase <= Phase.FORWARD else Level.GRADIENT

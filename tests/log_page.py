@@ -18,6 +18,7 @@ _BECOMES = {
     EventKind.RESUME: "event `resume`",
     EventKind.LR_CHANGE: "event `lr_change`",
     EventKind.HARDWARE: "event `hardware`",
+    EventKind.HEARTBEAT: "two `heartbeat` events",
     EventKind.RUN_END: "event `run_end`",
 }
 

@@ -96,7 +96,7 @@ def test_a_check_before_the_reduction_names_its_rank_node_and_iteration() -> Non
     )
     assert found is not None
     assert (found.rank, found.host, found.iteration) == (126, "nvl72-08", 1)
-    assert found.metrics == {"nonfinite_grad": 1.0}
+    assert found.metrics == {"nonfinite_grad/checked": 1.0}
 
 
 @pytest.mark.parametrize(

@@ -55,10 +55,16 @@ class Knowledge:
         self._told: list[Told] = []
         self._own: dict[str, list[Ints]] = {}
         self._names_iterations = False
+        self._heard = 0
         self.metrics: dict[str, None] = {}
         """Metrics that sentences told."""
         self.lines = 0
-        """Lines on which a sentence was read."""
+        """Lines that gave what a sentence tells, and no record besides."""
+
+    @property
+    def has_heard(self) -> bool:
+        """Whether a sentence was read."""
+        return self._heard > 0
 
     @property
     def names_iterations(self) -> bool:
@@ -78,7 +84,7 @@ class Knowledge:
         if not told:
             return ()
         counts = ", ".join(f"{name} {count}" for name, count in told)
-        remark = f"{self.lines} lines were read as sentences: {counts}"
+        remark = f"{self._heard} lines were read as sentences: {counts}"
         numbered = "; nothing counts, so they are numbered" if self._prose.numbers_sentences else ""
         return (remark + numbered,)
 
@@ -117,7 +123,8 @@ class Knowledge:
         found = next((told for each in known.sentences if (told := each.read(line)) is not None), None)
         if found is None:
             return
-        self.lines += 1
+        self.lines += known.takes_lines
+        self._heard += 1
         self._names_iterations |= found.iteration is not None
         self._told.append(Told(at, _printer(line, self._rank), found))
 

@@ -21,7 +21,9 @@ from .sentences import Finding, Place
 
 MAX_REMEMBERED = 4096
 """Events that are remembered to tell each once: the ranks of a large job print the same one in a row."""
-_OF_A_RANK = (EventKind.HARDWARE,)
+CHECKED = "/checked"
+"""Ends the name of a count that a check of the trainer stopped at: until then it had passed."""
+_OF_A_RANK = (EventKind.HARDWARE, EventKind.HEARTBEAT)
 """Events about what printed them; any other is about the run, whoever printed it."""
 
 
@@ -107,17 +109,24 @@ class Prose:
         if finding.event is not None:
             placed += self._event(finding, iteration, rank)
         if finding.metrics:
-            placed.append(
-                Record(
-                    run=self._run,
-                    rank=rank,
-                    iteration=iteration,
-                    time=finding.time,
-                    metrics=finding.metrics,
-                    labels={} if finding.host is None or finding.rank is None else {"host": finding.host},
-                )
-            )
+            placed += self._records(finding, iteration, rank, self._last_of(told, counts))
         return placed
+
+    def _records(self, finding: Finding, iteration: int, rank: int, last: int | None) -> list[Record]:
+        """The record; and where a check stopped the training, that it had passed one iteration before."""
+        names_host = finding.host is not None and finding.rank is not None
+        told = Record(
+            run=self._run,
+            rank=rank,
+            iteration=iteration,
+            time=finding.time,
+            metrics=finding.metrics,
+            labels={"host": str(finding.host)} if names_host else {},
+        )
+        checked = [name for name in finding.metrics if name.endswith(CHECKED)]
+        if not checked or last is None or last >= iteration:
+            return [told]
+        return [replace(told, iteration=last, time=None, metrics=dict.fromkeys(checked, 0.0)), told]
 
     def _iteration(self, finding: Finding, told: Told, rank: int, counts: Counts) -> int:
         last = self._last_of(told, counts)
@@ -161,16 +170,23 @@ class Prose:
         self._said[key] = None
         if len(self._said) > MAX_REMEMBERED:
             del self._said[next(iter(self._said))]
-        return [
-            Event(
-                kind=finding.event,
-                run=self._run,
-                rank=rank,
-                iteration=iteration,
-                time=finding.time,
-                fields=fields,
-            )
-        ]
+        event = Event(
+            kind=finding.event,
+            run=self._run,
+            rank=rank,
+            iteration=iteration,
+            time=finding.time,
+            fields=fields,
+        )
+        return [event] if finding.event is not EventKind.HEARTBEAT else _waited(event)
+
+
+def _waited(event: Event) -> list[Event]:
+    """A wait in a collective as heartbeats at its beginning and its end, on a clock of its own if need be."""
+    waited_s = event.fields.get("waited_ms", 0.0)
+    waited_s = waited_s / 1000 if isinstance(waited_s, float) else 0.0
+    end = waited_s if event.time is None else event.time
+    return [replace(event, time=max(0.0, end - waited_s)), replace(event, time=end)]
 
 
 def _merged(batch: RecordBatch, line_R: Ints, found: Sequence[tuple[int, Record | Event]]) -> RecordBatch:

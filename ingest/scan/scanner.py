@@ -66,7 +66,7 @@ class TextScanner:
         rest = self._scan(self._cleaner.finish())
         last = self._join(self._from_tables(self._tables.finish()), 0)
         rest = concatenate([batch for batch in (rest, last) if len(batch)])
-        if not self._columns and not self._knowledge.lines:
+        if not self._columns and not self._knowledge.has_heard:
             raise UnreadableInput(f"{self._source}: {self._reason()}")
         return rest
 

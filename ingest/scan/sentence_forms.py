@@ -14,6 +14,7 @@ from .sentences import Amend, Finding, Place, Sentence, nonfinite_of
 NUM = r"[-+]?(?:\d[\d,]{0,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][-+]?\d{1,4})?"
 """A number; unambiguous and bounded, so that no form looks at a digit twice."""
 BAD = r"(?P<value>\+?-?inf(?:inity|inite)?(?: or nan)?|nan(?: or inf(?:inite)?)?|not finite|non-?finite)"
+_COUNTED = re.compile(r"(?i)(?:iter|step|epoch|batch|update)\w*[\]\[ :=#]{0,3}\d|\w[:=] ?\d")
 _WORD_BEFORE = re.compile(r"[a-z_]* ?$")
 _CONDITION = re.compile(
     r"\b(?:if|when|unless|whether|until|check(?:s|ing)?|case|should|where|avoid|prevent|no)\b"
@@ -42,6 +43,11 @@ def loss(finding: Finding, groups: Mapping[str, str]) -> Finding | None:
     return replace(finding, metrics={metric: nonfinite_of(groups.get("value", "nan"))})
 
 
+def loss_of_record(finding: Finding, groups: Mapping[str, str]) -> Finding | None:
+    """The same where the line counts something or has other values: it is then about its own iteration."""
+    return loss(finding, groups) if _COUNTED.search(groups["line"]) else None
+
+
 def next_batch(finding: Finding, groups: Mapping[str, str]) -> Finding | None:
     return replace(finding, hint=int(groups["batch"]) + 1)
 
@@ -63,7 +69,7 @@ def validated(finding: Finding, groups: Mapping[str, str]) -> Finding | None:
     value, message = groups.get("value", "nan"), groups.get("message", "local grad norm").lower()
     if not re.match(r"(?i)tensor\(\[?(?:nan|-?inf)|-?inf|nan", value):
         return replace(finding, event=EventKind.HARDWARE, fields={"kind": "validation", "text": message})
-    metric = "nonfinite_grad" if "grad" in message else "nonfinite_loss"
+    metric = "nonfinite_grad/checked" if "grad" in message else "nonfinite_loss/checked"
     return replace(finding, metrics={metric: 1.0})
 
 

@@ -6,11 +6,13 @@ and `docs/logs.md` lists them.
 
 from __future__ import annotations
 
+from firstfault.telemetry import EventKind
+
 from .fingerprints import read_fingerprint, read_heading, read_tensor
 from .hardware_lines import HARDWARE_CLUES
 from .mllog import read_mllog
 from .sentence_forms import hardware, say
-from .sentences import Sentence
+from .sentences import Place, Sentence
 from .sentences_of_course import CHECKPOINTS, OTHERS
 from .sentences_of_faults import MEGATRON, NONFINITE
 from .sentences_of_scaling import LOSS_SCALING
@@ -24,6 +26,19 @@ _LINES = (
         None,
         ':::MLLOG {"time_ms": 1782662896958, "key": "train_loss", "value": 1.25, "metadata": {"step": 51}}',
         reader=read_mllog,
+    ),
+    say(
+        "collective_timeout",
+        "PyTorch",
+        "this rank waited in a collective until the watchdog ended it",
+        "Watchdog caught collective",
+        r"(?:\[Rank (?P<rank>\d+)\] )?Watchdog caught collective operation timeout: WorkNCCL\(.{0,20}?"
+        r"SeqNum=(?P<sequence>\d+), OpType=(?P<collective>\w{1,40}),.{0,200}?ran for (?P<waited_ms>\d+) mil",
+        "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE,"
+        " Timeout(ms)=600000) ran for 600081 milliseconds before timing out.",
+        event=EventKind.HEARTBEAT,
+        fields={"phase": "reduce_in"},
+        place=Place.NEXT,
     ),
     say(
         "hardware",

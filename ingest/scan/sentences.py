@@ -14,6 +14,10 @@ from enum import StrEnum
 
 from firstfault.telemetry import MAX_ITERATION, MAX_RANK, EventKind, Value
 
+from .prefixes import read_prefix
+
+MAX_MESSAGE_BYTES = 2000
+"""Of a message looked at beside the sentence in it."""
 BEFORE_BYTES = 48
 """Of what stands in front of a sentence, to tell "loss is nan" from "stop if the loss is nan"."""
 
@@ -91,7 +95,12 @@ class Sentence:
         if found is None:
             return None
         before = line[max(0, found.start() - BEFORE_BYTES) : found.start()]
-        groups = {"before": before.decode("utf-8", "replace")} | _texts(found)
+        message = line[read_prefix(line).end :][:MAX_MESSAGE_BYTES] if self.amend is not None else b""
+        groups = {
+            "before": before.decode("utf-8", "replace"),
+            "line": message.decode("utf-8", "replace"),
+            **_texts(found),
+        }
         return self._finding(groups)
 
     def _finding(self, groups: Mapping[str, str]) -> Finding | None:
@@ -126,8 +135,8 @@ def _texts(found: re.Match[bytes]) -> dict[str, str]:
     return {name: text.decode("utf-8", "replace") for name, text in named.items()}
 
 
-_NUMBERS = ("scale", "previous", "lr", "batch_size", "hysteresis")
-_TEXTS = ("path", "text")
+_NUMBERS = ("scale", "previous", "lr", "batch_size", "hysteresis", "sequence", "waited_ms")
+_TEXTS = ("path", "text", "collective")
 
 
 def _fields(groups: Mapping[str, str]) -> dict[str, object]:

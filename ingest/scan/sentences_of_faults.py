@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import math
 
-from .sentence_forms import BAD, loss, next_batch, rerun, say, site, validated, value
+from .sentence_forms import BAD, loss, loss_of_record, next_batch, rerun, say, site, validated, value
 from .sentences import Place
 
 _NAN = math.nan
 
+_VERBS = (
+    "oss is ",
+    "oss was ",
+    "oss became ",
+    "oss become ",
+    "oss becomes ",
+    "oss value is ",
+    "oss went ",
+    "oss turned ",
+)
+_LOSS_IS = (
+    r"(?i:loss)(?: value)? (?:is|was|becomes?|became|has become|went|turned)(?: now| to)? "
+    rf"(?i:{BAD})(?=[\s.,;!)]|$)"
+)
+_AT = r"(?: (?:at|in|on|during)(?: global)? (?i:step|iteration|iter)[ =:#]{0,2}(?P<iteration>\d{1,15}))?"
 NONFINITE = (
     say(
         "detectron2_loss",
@@ -60,23 +75,23 @@ NONFINITE = (
         metrics={"nonfinite_param": 1.0},
     ),
     say(
+        "loss_is_counted",
+        "many trainers",
+        "a sentence in a record that says the loss is non-finite",
+        _VERBS,
+        _LOSS_IS,
+        "[Iteration 7] Loss is NaN. Current learning rate is 0.1.",
+        takes_line=False,
+        amend=loss_of_record,
+    ),
+    say(
         "loss_is",
         "many trainers",
         "a sentence that says the loss is non-finite",
-        (
-            "oss is ",
-            "oss was ",
-            "oss became ",
-            "oss become ",
-            "oss becomes ",
-            "oss value is ",
-            "oss went ",
-            "oss turned ",
-        ),
-        rf"(?i:loss)(?: value)? (?:is|was|becomes?|became|has become|went|turned)(?: now| to)? "
-        rf"(?i:{BAD})(?=[\s.,;!)]|$)",
+        _VERBS,
+        _LOSS_IS,
         "Loss is nan, stopping training",
-        takes_line=False,
+        place=Place.NEXT,
         amend=loss,
     ),
     say(
@@ -86,9 +101,11 @@ NONFINITE = (
         (" loss", "-loss", " Loss"),
         r"\b(?i:(?P<value>nan|inf|non-?finite|infinite)(?:/inf| or inf| or infinite)? (?:train"
         r"(?:ing)? )?loss)"
-        r"(?: value)?(?=,| (?i:detected|encountered|found|during|at|in|on)\b|!|:? (?i:nan|inf))",
+        r"(?: value)?(?=,| (?i:detected|encountered|found|during|at|in|on)\b|!|:? (?i:nan|inf))"
+        rf"(?: (?i:detected|encountered|found))?{_AT}",
         "Non-finite loss, ending training",
         amend=loss,
+        place=Place.NEXT,
     ),
     say(
         "bad_loss_detected",
@@ -98,6 +115,7 @@ NONFINITE = (
         r"\b(?i:(?P<value>nan|inf)s?(?:/inf| or inf)? (?:was |values? )?(?:detected|found|in) (?:in )?loss)",
         "NaN detected in loss, skipping",
         amend=loss,
+        place=Place.NEXT,
     ),
     say(
         "fairseq_site",
@@ -128,6 +146,7 @@ NONFINITE = (
         rf"(?i:diverged with loss ?= ?{BAD})",
         "ERROR:tensorflow:Model diverged with loss = NaN.",
         amend=loss,
+        place=Place.NEXT,
     ),
     say(
         "loss_tensor",
@@ -137,6 +156,7 @@ NONFINITE = (
         r"LossTensor is (?P<value>inf or nan)",
         "LossTensor is inf or nan. : Tensor had NaN values",
         amend=loss,
+        place=Place.NEXT,
     ),
     say(
         "criterion_nan",
@@ -146,6 +166,7 @@ NONFINITE = (
         r"criterion is not a number",
         "EXCEPTION occurred: The training criterion is not a number (NAN).",
         metrics={"loss": _NAN},
+        place=Place.NEXT,
     ),
     say(
         "encountered_nan",
@@ -155,6 +176,7 @@ NONFINITE = (
         r"\b[Ee]ncountered NaN\.|EncounteredNaNError",
         "terminate called: what():  Encountered NaN.",
         metrics={"loss": _NAN},
+        place=Place.NEXT,
     ),
 )
 MEGATRON = (
@@ -167,7 +189,7 @@ MEGATRON = (
         r"(?P<device>\d+), node: (?P<host>[\w.-]+))?",
         "AssertionError: Rank 5: found NaN in local grad norm in backward pass before data-parallel"
         " communication collective. Device: 1, node: node-3",
-        metrics={"nonfinite_grad": 1.0},
+        metrics={"nonfinite_grad/checked": 1.0},
         place=Place.NEXT,
     ),
     say(
