@@ -42,8 +42,16 @@ def of_collective(case: Case) -> Judged:
         return (0.3, ["ranks that wait for each other are all as slow as the slowest link or rank"])
     is_inside = case.origin.phase in COLLECTIVE_PHASES
     if root.metric == HEARTBEAT and not case.names_ranks and is_inside and "others_wait_in" in root.detail:
-        return (0.5, [f"all ranks wait in {case.origin.phase.label} and none is missing"])
+        return (0.5, [_who_waits(case)])
     return _NOTHING
+
+
+def _who_waits(case: Case) -> str:
+    where, waiting = case.origin.phase.label, case.draft.root.detail.get("waiting_ranks")
+    reporters = len(case.facts.ranks)
+    if isinstance(waiting, int) and waiting < reporters:
+        return f"{waiting} of {reporters} ranks say that they wait in {where}: the others may be missing"
+    return f"all ranks wait in {where} and none is missing"
 
 
 def of_data(case: Case) -> Judged:

@@ -73,6 +73,8 @@ class Plan:
     layout: Layout = Layout.NONE
     """What it is in a box or table; such lines are put together first."""
     rank_slot: int = -1
+    rank: int = -1
+    """The rank that all lines of the shape name; -1 without one."""
     is_evaluation: bool = False
     looks_like_record: bool = False
     """Noise that nearly was a record: for the nearest guess."""

@@ -129,7 +129,7 @@ class TextScanner:
             if plan.looks_like_record and not self._guess:
                 self._guess = _text(group.example[:120])
             return []
-        printer_S = np.full(len(group.line_S), self._rank, np.int64)
+        printer_S = np.full(len(group.line_S), self._rank if plan.rank < 0 else plan.rank, np.int64)
         if plan.rank_slot >= 0:
             printer_S = np.nan_to_num(group.values_SK[:, plan.rank_slot], nan=-1).astype(np.int64)
         return [Part(plan, group.line_S, group.values_SK, printer_S)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from firstfault.telemetry import MAX_RANK
+
 from .layouts import Layout, layout_of
 from .plans import NOISE, Kind, Plan, make_plan
 from .prefixes import Part, Prefix, read_prefix
@@ -80,6 +82,9 @@ def _plan(shape: bytes, example: bytes) -> Plan:
     numbers = [number.decode() for number in tokenize(example).numbers]
     plan = make_plan(message.shape.decode("utf-8", "replace"), numbers, first_slot)
     rank = prefix.get(Part.RANK)
-    if plan.rank_slot < 0 and rank is not None and rank.start in starts:
+    if plan.rank_slot >= 0 or rank is None:
+        return plan
+    if rank.start in starts:
         return replace(plan, rank_slot=starts.index(rank.start))
-    return plan
+    # Digits behind letters are part of the shape: ``[rank3]:``.
+    return replace(plan, rank=min(int(rank.of(example)[:9]), MAX_RANK))
