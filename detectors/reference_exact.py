@@ -5,13 +5,15 @@ Axes: T common positions, R common ranks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from firstfault.telemetry import Kind, MetricContract, is_checksum
 from ingest.blocks import ChecksumBlock, Flags, Floats, Ints, IterationBlock, NumberBlock, Words
+
+from .printed import FULL, Precision, is_same_as_printed, precision_of
 
 PROVING_CHECKS = 8
 """Positions at which checksums agreed on all ranks before a difference counts in a job that does not say
@@ -21,6 +23,7 @@ PROVING_POSITIONS = 30
 """The same for positions at which a curve was equal on all ranks and not what it was before. Two losses
 within noise that are printed with three digits agree at one position in two: 30 in a row once in 1e9."""
 MAX_RANKS = 1000
+_CURVES = (Kind.CURVE, Kind.AGREED)
 _NOT_COMPARED = frozenset({"step_time_s"})
 """Metrics with a contract that no two runs have in common."""
 
@@ -68,6 +71,10 @@ class ExactComparison:
     """The first one by cause: iteration, microbatch, phase, then checksums before numbers."""
     by_metric: tuple[Difference, ...] = field(default=())
     """The first difference of every metric that has one, in the same order."""
+    printed: tuple[tuple[str, str, str], ...] = ()
+    """Curves that a log does not have in full, with the precision of each: these are compared as printed."""
+    is_printed: bool = False
+    """Whether all there is are curves that are not there in full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +121,7 @@ def compare_exactly(first: IterationBlock, second: IterationBlock) -> ExactCompa
     shared = sorted({*first.numbers, *first.checksums} & {*second.numbers, *second.checksums})
     judged = [metric for metric in shared if _is_judged(first.contracts.of(metric))]
     compared, found = [], []
+    printed: list[tuple[str, str, str]] = []
     tally = np.zeros((len(common.iteration_T), 2), np.int64)  # compared, different
     checks_T, moves_T = (np.zeros(len(common.iteration_T), np.bool_) for _ in range(2))
     for metric in judged:
@@ -121,11 +129,12 @@ def compare_exactly(first: IterationBlock, second: IterationBlock) -> ExactCompa
         if not both_TR.any():
             continue
         compared.append(metric)
+        printed += list(_printed(first, second, metric))
         tally += np.stack([both_TR.sum(axis=1), (both_TR & ~equal_TR).sum(axis=1)], axis=1)
         all_equal_T = both_TR.any(axis=1) & ~(both_TR & ~equal_TR).any(axis=1)
         if metric in first.checksums:
             checks_T |= all_equal_T
-        elif first.contracts.of(metric).kind in (Kind.CURVE, Kind.AGREED):
+        elif first.contracts.of(metric).kind in _CURVES:
             moves_T |= all_equal_T & _moves(common.numbers(first.numbers[metric], 0)[0])
         found += list(_first_difference(first, second, metric, common, (both_TR, equal_TR)))
     found.sort(key=_position)
@@ -145,18 +154,14 @@ def compare_exactly(first: IterationBlock, second: IterationBlock) -> ExactCompa
         equal_positions=int(used_T[:stop].sum()),
         difference=found[0] if found else None,
         by_metric=tuple(found),
+        printed=tuple(printed),
+        is_printed=_are_printed(compared, printed, first),
     )
 
 
 def _position(one: Difference) -> tuple[int, int, int, bool, str]:
     """The order of causes; of one phase checksums come first, since they see every bit."""
     return one.iteration, one.microbatch, one.phase, not is_checksum(one.metric), one.metric
-
-
-def is_same_number(one_TR: Floats, two_TR: Floats) -> Flags:
-    """Where two numbers are the same: NaN is NaN, whatever its bits, and -0 is 0."""
-    same_TR: Flags = (one_TR == two_TR) | (np.isnan(one_TR) & np.isnan(two_TR))
-    return same_TR
 
 
 def _moves(values_TR: Floats) -> Flags:
@@ -179,12 +184,34 @@ def _equality(
         (one_TR, has_one_TR), (two_TR, has_two_TR) = (
             common.numbers(block.numbers[metric], side) for side, block in enumerate((first, second))
         )
-        return has_one_TR & has_two_TR, is_same_number(one_TR, two_TR)
+        precisions = _precisions(first, second, metric)
+        return has_one_TR & has_two_TR, is_same_as_printed(one_TR, two_TR, precisions)
     if metric in first.checksums and metric in second.checksums:
         one, two = (common.words(block.checksums[metric], side) for side, block in enumerate((first, second)))
         return one[2] & two[2], (one[0] == two[0]) & (one[1] == two[1])
     nothing = np.zeros((len(common.iteration_T), len(common.ranks_R)), np.bool_)
     return nothing, nothing
+
+
+def _are_printed(
+    compared: Sequence[str], printed: Sequence[tuple[str, str, str]], first: IterationBlock
+) -> bool:
+    curves = [metric for metric in compared if first.contracts.of(metric).kind in _CURVES]
+    checksums = any(map(is_checksum, compared))
+    return bool(curves) and not checksums and {*curves} == {metric for metric, _, _ in printed}
+
+
+def _precisions(first: IterationBlock, second: IterationBlock, metric: str) -> tuple[Precision, Precision]:
+    one, two = first.numbers[metric], second.numbers[metric]
+    return precision_of(one.values_TR, one.present_TR), precision_of(two.values_TR, two.present_TR)
+
+
+def _printed(first: IterationBlock, second: IterationBlock, metric: str) -> Iterator[tuple[str, str, str]]:
+    """The precision of a curve in both logs, where one does not have it in full."""
+    if metric in first.numbers and first.contracts.of(metric).kind in _CURVES:
+        precisions = _precisions(first, second, metric)
+        if any(one != FULL for one in precisions):
+            yield metric, precisions[0].words, precisions[1].words
 
 
 def _first_difference(

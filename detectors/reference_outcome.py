@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from firstfault.telemetry import is_checksum
+
 from .reference_exact import PROVING_CHECKS, PROVING_POSITIONS, ExactComparison
+from .reference_nulls import FLOOR
 from .reference_windows import WindowComparison
 
 
@@ -55,11 +58,20 @@ def decide(
     if exact.difference is not None and (is_exact_asked or is_proved or is_declared):
         return Answer(Outcome.DIFFERS, Basis.BITS)
     told = [one for one in windows if one.verdict != "no_null"]
+    if told and all(one.null == FLOOR for one in told) and any(map(is_checksum, exact.metrics)):
+        # checksums see every bit: that they never agreed is not outweighed by curves that are close
+        return Answer(Outcome.UNKNOWN, Basis.NOTHING, _why_checksums(told))
     if any(one.verdict == "differs" for one in told):
         return Answer(Outcome.DIFFERS, Basis.WINDOWS)
     if told:
         return Answer(Outcome.SAME, Basis.WINDOWS)
     return Answer(Outcome.UNKNOWN, Basis.NOTHING, _why(exact, windows))
+
+
+def _why_checksums(windows: Sequence[WindowComparison]) -> str:
+    points = max(one.points for one in windows)
+    why = f"{points} common points are too few to learn how such runs differ"
+    return f"no calibrated null: checksums differ, and {why}"
 
 
 def _why(exact: ExactComparison, windows: Sequence[WindowComparison]) -> str:

@@ -21,21 +21,12 @@ import numpy as np
 from ingest.blocks import Flags, Floats, Ints, IterationBlock, NumberBlock
 
 from .reference_exact import Common
+from .reference_nulls import WINDOW_POINTS, Null, from_floor, from_ranks, given, learned, nanmean
 
-WINDOW_POINTS = 100
-"""Points of a window: over so many, the same decoder job on other hardware differs by up to 0.5 %, and a
-rise of 1 % stands out."""
 MIN_WINDOW_POINTS = 20
 """The same in short logs, where a window is a fifteenth of what is common: some must be there to learn."""
-FALSE_ALARM_RATE = 1e-3
-"""Chance that two runs that differ as they did in the early stretch are told apart, over all windows of a
-curve together (Bonferroni over the windows, Student's t for the spread that is learned)."""
 _SKIPPED_SHARE = 0.1
 """Share of the common points that are warm-up: there, runs that start alike part."""
-_CALIBRATION_SHARE = 1 / 3
-"""Share of the rest that the null is learned from; what it holds cannot be accused."""
-_MIN_FREEDOM = 5.0
-"""Degrees of freedom below which a spread says nothing: at 5 the threshold is already 10 sigma."""
 _MIN_RANKS = 3
 """Ranks whose scatter says how far the mean over them is off: with two it may be small by chance."""
 _SPIKE_SIGMAS = 8.0
@@ -47,8 +38,6 @@ _NONFINITE_SHARE = 0.5
 """Share of a window that is not a number in one log alone at which it differs: single ones are skips."""
 
 
-_FLOOR_EXPONENT = 0.42
-"""How the floors grow as windows get shorter: from 0.51 % over 100 points to 1.0 % over 20, as measured."""
 FLOORS = {
     "loss": 0.007,
     "global_loss": 0.007,
@@ -73,7 +62,7 @@ class WindowComparison:
     window_points: int = 0
     windows: int = 0
     null: str = ""
-    """``early stretch``, ``scatter of ranks`` or ``given``."""
+    """``early stretch``, ``scatter of ranks``, ``given`` or ``floor``."""
     spread: float = math.nan
     """Standard deviation of window means in the null."""
     threshold: float = math.nan
@@ -179,9 +168,10 @@ def _compare(pair: _Pair, tolerance: float | None) -> WindowComparison:
             first, last = int(iteration_T[at]), int(iteration_T[at + size - 1])
             why = "it is not a number in one of the logs alone"
             return replace(blank, verdict="differs", why=why, first_from=first, first_to=last)
-    means = [(at, mean) for at in edges if math.isfinite(mean := _nanmean(difference_T[at : at + size]))]
-    null = _given(tolerance) or _learned(difference_T[start:], size, pair.floor, edges)
-    null = null or _from_ranks(pair, size, edges)
+    means = [(at, mean) for at in edges if math.isfinite(mean := nanmean(difference_T[at : at + size]))]
+    null = given(tolerance) or learned(difference_T[start:], size, pair.floor, edges)
+    null = null or from_ranks(pair.variance_T, pair.curves, pair.floor, size, edges)
+    null = null or from_floor(pair.floor, size, [mean for _, mean in means])
     if null is None or not means:
         why = f"no calibrated null: {points} common points are too few to learn how such runs differ"
         return replace(blank, why=why)
@@ -196,7 +186,7 @@ def _relative(one_T: Floats, two_T: Floats) -> Floats:
 
 
 def _judged(
-    blank: WindowComparison, null: _Null, means: Sequence[tuple[int, float]], iteration_T: Ints
+    blank: WindowComparison, null: Null, means: Sequence[tuple[int, float]], iteration_T: Ints
 ) -> WindowComparison:
     """Every window mean, by where the window starts, against the null."""
     worst_at, worst = max(means, key=lambda one: abs(one[1] - null.level))
@@ -221,62 +211,6 @@ def _judged(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Null:
-    name: str
-    level: float
-    spread: float
-    threshold: float
-    level_threshold: float
-
-
-def _given(tolerance: float | None) -> _Null | None:
-    return None if tolerance is None else _Null("given", 0.0, math.nan, tolerance, tolerance)
-
-
-def _learned(difference_T: Floats, size: int, floor: float, edges: Sequence[int]) -> _Null | None:
-    """The null of the early stretch; None where that is too short."""
-    from scipy.stats import t as student
-
-    stretch = difference_T[: int(len(difference_T) * _CALIBRATION_SHARE)]
-    step = max(1, size // 4)
-    means = [_nanmean(stretch[at : at + size]) for at in range(0, len(stretch) - size + 1, step)]
-    means_W = np.array([mean for mean in means if math.isfinite(mean)])
-    freedom = 1.5 * (len(stretch) / size - 1)
-    if freedom < _MIN_FREEDOM or len(means_W) < 2:
-        return None
-    level = float(np.median(means_W))
-    spread = float(np.sqrt(((means_W - means_W.mean()) ** 2).sum() / (len(means_W) - 1)))
-    sigmas = float(student.isf(FALSE_ALARM_RATE / 2 / max(1, len(edges)), freedom))
-    least = floor * (WINDOW_POINTS / size) ** _FLOOR_EXPONENT
-    return _Null(
-        "early stretch",
-        level,
-        spread,
-        max(least, sigmas * spread * math.sqrt(1 + size / len(stretch))),
-        # a level of its own is what runs of one configuration do not have
-        max(2 * least, sigmas * spread * math.sqrt(size / len(stretch))),
-    )
-
-
-def _from_ranks(pair: _Pair, size: int, edges: Sequence[int]) -> _Null | None:
-    """The null that the scatter of ranks gives: batches are drawn anew at every iteration.
-
-    It bounds sampling noise alone; that healthy runs also wander is what the floor is for. None where fewer
-    than three ranks report for themselves at most points: a reduced value does not scatter.
-    """
-    middle_T = np.abs(pair.curves[0]) / 2 + np.abs(pair.curves[1]) / 2
-    usable_T = np.isfinite(pair.variance_T) & (middle_T > 0)
-    if not edges or 2 * usable_T.sum() <= len(usable_T):
-        return None
-    from scipy.stats import norm
-
-    spread = math.sqrt(float(np.mean(pair.variance_T[usable_T] / middle_T[usable_T] ** 2)) / size)
-    least = pair.floor * (WINDOW_POINTS / size) ** _FLOOR_EXPONENT
-    threshold = max(least, float(norm.isf(FALSE_ALARM_RATE / 2 / len(edges))) * spread)
-    return _Null("scatter of ranks", 0.0, spread, threshold, math.inf)
-
-
 def _spikes(difference_T: Floats) -> Flags:
     """Points far off the running median; none where they are no exception."""
     finite = np.flatnonzero(np.isfinite(difference_T))
@@ -292,8 +226,3 @@ def _spikes(difference_T: Floats) -> Flags:
     if sigma > 0.0 and is_far.mean() <= _MAX_SPIKE_SHARE:
         spikes_T[finite[is_far]] = True
     return spikes_T
-
-
-def _nanmean(values: Floats) -> float:
-    finite = values[np.isfinite(values)]
-    return float(finite.mean()) if 2 * len(finite) >= len(values) > 0 else math.nan

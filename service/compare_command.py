@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from detectors.reference_exact import ExactComparison, compare_exactly
 from detectors.reference_outcome import Answer, Outcome, decide
 from detectors.reference_windows import WindowComparison, compare_windows
@@ -56,6 +58,8 @@ class Compared:
     exact: ExactComparison
     windows: tuple[WindowComparison, ...]
     answer: Answer
+    strides: tuple[int | None, int | None] = (None, None)
+    """The usual step of each counter."""
 
 
 def run_compare(request: CompareRequest) -> int:
@@ -101,6 +105,7 @@ def compare(request: CompareRequest) -> Compared:
         exact=exact,
         windows=windows,
         answer=answer,
+        strides=(_stride(one), _stride(two)),
     )
 
 
@@ -108,6 +113,7 @@ def to_plain(compared: Compared) -> dict[str, Any]:
     """All of it as JSON: numbers that are not finite are strings."""
     exact = dataclasses.asdict(compared.exact)
     exact["differences"] = [_difference(one) for one in exact.pop("by_metric")]
+    exact["printed"] = [list(one) for one in exact["printed"]]
     exact["difference"] = exact["differences"][0] if exact["differences"] else None
     return {
         "schema": SCHEMA,
@@ -117,6 +123,7 @@ def to_plain(compared: Compared) -> dict[str, Any]:
         "basis": compared.answer.basis.value,
         "why": compared.answer.why,
         "is_deterministic": compared.is_deterministic,
+        "strides": list(compared.strides),
         "exact": exact,
         "windows": [
             {name: _number(value) for name, value in dataclasses.asdict(one).items()}
@@ -168,6 +175,15 @@ def _attempts(text: str | None) -> tuple[int, int] | None:
     if len(parts) != 2 or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
         raise ConfigError(f"--attempts must be two numbers with a comma between them (0,1), got {text!r}")
     return int(parts[0]), int(parts[1])
+
+
+def _stride(block: IterationBlock) -> int | None:
+    """The most common step from one iteration to the next; None where there is none."""
+    step_T = np.diff(np.unique(block.iteration_T))
+    if not len(step_T):
+        return None
+    steps, counts = np.unique(step_T, return_counts=True)
+    return int(steps[np.argmax(counts)])
 
 
 def _difference(one: Mapping[str, Any]) -> dict[str, Any]:

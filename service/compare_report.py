@@ -46,25 +46,49 @@ def headline(compared: Plain) -> str:
     if outcome == "unknown":
         return f"Not to be told: {clean(compared['why'], 300)}."
     if outcome == "same" and basis == "bits":
+        how = "as printed" if exact["is_printed"] else "bit for bit"
         return (
-            f"The same, bit for bit: {exact['values']} values of {len(exact['metrics'])} metrics at"
+            f"The same, {how}: {exact['values']} values of {len(exact['metrics'])} metrics at"
             f" {exact['positions']} common positions, iterations {exact['first_iteration']} to"
             f" {exact['last_iteration']}."
         )
     if outcome == "same":
         told = [one for one in compared["windows"] if one["verdict"] == "same"]
         figures = ", ".join(f"{clean(one['metric'])} {_percent(one['worst'])}" for one in told)
-        return f"The same within noise: the windows that differ most are {figures} apart."
+        return f"The same within noise: the windows that differ most are {figures} apart.{_bits_words(exact)}"
     if basis == "bits":
-        return f"They differ: {_difference_words(exact['difference'])}."
+        return f"They differ: {_difference_words(exact['difference'])}.{_noise_words(compared['windows'])}"
     first = next(one for one in compared["windows"] if one["verdict"] == "differs")
     span = f"iterations {first['first_from']} to {first['first_to']}"
     if first["threshold"] is None:
-        return f"They differ: {clean(first['metric'])}: {clean(first['why'], 120)}, first in {span}."
+        words = f"They differ: {clean(first['metric'])}: {clean(first['why'], 120)}, first in {span}."
+        return words + _bits_words(exact)
     return (
         f"They differ beyond noise: the mean {clean(first['metric'])} is {_percent(first['worst'])} apart at"
-        f" worst, where {_percent(first['threshold'])} is noise; first in {span}."
+        f" worst, where {_percent(first['threshold'])} is noise; first in {span}.{_bits_words(exact)}"
     )
+
+
+def _noise_words(windows: Sequence[Plain]) -> str:
+    """Since when the difference is more than noise, beside an answer that rests on bits."""
+    for one in windows:
+        if one["verdict"] == "differs" and one["first_from"] is not None:
+            span = f"iterations {one['first_from']} to {one['first_to']}"
+            return f" Beyond noise they differ first in {span} ({clean(one['metric'])})."
+    told = [one for one in windows if one["verdict"] == "same"]
+    return " Within windows of iterations that is no more than noise." if told else ""
+
+
+def _bits_words(exact: Plain) -> str:
+    """Where the first bit differs, beside an answer that rests on windows."""
+    one = exact["difference"]
+    if one is None:
+        return ""
+    how = "As printed" if exact["is_printed"] else "Bit for bit"
+    ranks = [int(rank) for rank in one["ranks"] if rank != UNNAMED_RANK]
+    few = 0 < len(ranks) < one["compared_ranks"]
+    who = f", rank{'s' if len(ranks) > 1 else ''} {rank_words(ranks, len(ranks), limit=3)}" if few else ""
+    return f" {how} they differ since iteration {one['iteration']}{who} ({clean(one['metric'])})."
 
 
 def _difference_words(one: Plain) -> str:
@@ -81,9 +105,13 @@ def _difference_words(one: Plain) -> str:
 
 def _exact_lines(compared: Plain, ink: Ink) -> list[str]:
     exact = compared["exact"]
-    share = f"{exact['equal_values']} of {exact['values']} values are bit-equal"
+    alike = "equal as printed" if exact["is_printed"] else "bit-equal"
+    share = f"{exact['equal_values']} of {exact['values']} values are {alike}"
     before = f", {exact['equal_positions']} of {exact['positions']} positions before the first difference"
     lines = field("Bits", share + (before if exact["difference"] else ""), ink)
+    for at, printed in enumerate(exact["printed"][:_MAX_ROWS] if exact["is_printed"] else []):
+        lines += field("Printed" if at == 0 else "", _precision_words(*printed), ink)
+    lines += _stride_lines(compared, ink)
     if compared["is_deterministic"]:
         never = "" if exact["equal_positions"] else ", but were never equal: another seed, or other data"
         lines += field("", f"both say that they are deterministic{never}", ink)
@@ -99,6 +127,23 @@ def _exact_lines(compared: Plain, ink: Ink) -> list[str]:
         if len(exact["differences"]) > _MAX_ROWS:
             lines.append(f"  and {len(exact['differences']) - _MAX_ROWS} more, in --json")
     return lines
+
+
+def _precision_words(metric: str, one: str, two: str) -> str:
+    """How both logs print a metric, and what equal means where that is not the same."""
+    first, second = (words if words.startswith("in ") else f"with {words}" for words in (one, two))
+    if one == two:
+        return f"{clean(metric, 30)} {first}"
+    both = f"{clean(metric, 30)} {first} in the first, {second} in the second"
+    return f"{both}: equal where both can be roundings of one number"
+
+
+def _stride_lines(compared: Plain, ink: Ink) -> list[str]:
+    """How often each of the two reports, where that is not the same."""
+    one, two = compared["strides"]
+    if one == two or None in (one, two):
+        return []
+    return field("Counters", f"every {one} iterations in the first, every {two} in the second", ink)
 
 
 def _difference_row(one: Plain) -> tuple[str, ...]:
