@@ -16,7 +16,7 @@ from pathlib import Path
 from .errors import UnreadableInput
 from .file_reader import FileReader
 from .job_names import CHAINED_KINDS, kind_of, natural
-from .jobs import Job
+from .jobs import Job, JobFile
 from .log_reader import FileConfig
 
 MAX_PROBED_BYTES = 64 << 20
@@ -70,7 +70,7 @@ def _candidates(jobs: Sequence[Job]) -> Iterator[list[Job]]:
     for job in jobs:
         (file, *others) = job.files
         path = Path(file.path)
-        is_single = not others and file.rank is None and not file.beside
+        is_single = not others and file.rank is None
         if is_single and kind_of(path) in CHAINED_KINDS and path.is_file() and re.search(r"\d", path.name):
             groups[str(path.parent), re.sub(r"\d+", "#", path.name)].append(job)
     for group in groups.values():
@@ -79,7 +79,12 @@ def _candidates(jobs: Sequence[Job]) -> Iterator[list[Job]]:
 
 
 def _extent(job: Job, config: FileConfig | None) -> _Extent | None:
+    """Where the records of a job of one process begin and end: in the first stream that holds some."""
     (file,) = job.files
+    return next((found for each in (file, *file.beside) if (found := _extent_of(each, job, config))), None)
+
+
+def _extent_of(file: JobFile, job: Job, config: FileConfig | None) -> _Extent | None:
     reader = FileReader(file, Path(file.path), job.run, config)
     if reader.size_bytes > MAX_PROBED_BYTES:
         return None
@@ -97,5 +102,10 @@ def _extent(job: Job, config: FileConfig | None) -> _Extent | None:
 
 def _joined(first: Job, then: Job) -> Job:
     (file,), (more,) = first.files, then.files
-    longer = replace(file, parts=(*file.parts, more.path, *more.parts))
+    beside = [_longer(one, other) for one, other in zip(file.beside, more.beside, strict=False)]
+    longer = replace(_longer(file, more), beside=(*beside, *file.beside[len(beside) :]))
     return replace(first, files=(longer,), is_named=first.is_named or then.is_named)
+
+
+def _longer(file: JobFile, more: JobFile) -> JobFile:
+    return replace(file, parts=(*file.parts, more.path, *more.parts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -112,7 +113,7 @@ class FileReader:
             UnreadableInput: it cannot be opened, is empty, binary or damaged.
         """
         if self._file.parts:
-            self.remark(f"goes on in {', '.join(Path(part).name for part in self._file.parts[:_TOLD])}")
+            self.remark(f"goes on in {', '.join(_told_parts(self._file)[:_TOLD])}")
         for batch in self._folder() if self.path.is_dir() else self._of_bytes():
             self.note(batch)
             yield batch
@@ -216,6 +217,12 @@ class FileReader:
             first=_least(self.notes.first, iterations_N),
             last=max(self.notes.last, int(iterations_N.max(initial=-1))),
         )
+
+
+def _told_parts(file: JobFile) -> list[str]:
+    """The files that go on, by what tells them from the first: their names, or the ends of their paths."""
+    shared = Path(os.path.commonpath([file.path, *file.parts]))
+    return [Path(part).relative_to(shared).as_posix() for part in file.parts]
 
 
 def _least(so_far: int, iterations_N: Ints) -> int:

@@ -76,6 +76,11 @@ _NO_LOG_NAMES = frozenset(
         *(
             "debug-internal.log",
             "debug-core.log",
+            "all_results.json",
+            "train_results.json",
+            "eval_results.json",
+            "test_results.json",
+            "predict_results.json",
             "args.json",
             "launch.json",
         ),

@@ -57,3 +57,18 @@ def test_what_cannot_be_read_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "a2.csv").write_bytes(b"")
 
     assert len(join_continuations(find_jobs([tmp_path]))) == 2
+
+
+def test_the_streams_of_attempts_are_joined_with_them(tmp_path: Path) -> None:
+    for name, first in (("a-1001", 0), ("a-1002", 450)):
+        text = "".join(
+            f"step: {step} loss: {2 - step / 1e4 + first / 1e9:.9f}\n" for step in range(first, first + 500)
+        )
+        (tmp_path / f"{name}.out").write_text(text)
+        (tmp_path / f"{name}.err").write_text("a warning\n")
+
+    (job,) = join_continuations(find_jobs([tmp_path]))
+
+    (file,) = job.files
+    names = [Path(path).name for stream in (file, *file.beside) for path in (stream.path, *stream.parts)]
+    assert names == ["a-1001.out", "a-1002.out", "a-1001.err", "a-1002.err"]

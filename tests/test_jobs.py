@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ingest.errors import UnreadableInput
 from ingest.job_folders import PassedOver
@@ -267,3 +269,24 @@ def test_the_states_of_earlier_checkpoints_are_no_runs(tmp_path: Path) -> None:
     states = [Path(job.files[0].path).relative_to(tmp_path).as_posix() for job in jobs]
     assert states == ["a/checkpoint-1000/trainer_state.json", "b/trainer_state.json"]
     assert "2 files were passed over: state of an earlier checkpoint" in next(passed.lines())
+
+
+PIECES = [*"019.-_~ é\x01\n", "rank", "stdout", "attempt_", ".log", ".gz", ".out", ".err", "gpu"]
+NAMES = st.lists(st.sampled_from(PIECES), max_size=6).map("".join)
+
+
+@given(st.lists(st.tuples(NAMES, NAMES), max_size=8))
+def test_any_names_are_grouped_with_every_file_once(names: list[tuple[str, str]]) -> None:
+    paths = {str(Path("x") / folder.replace("/", "") / f"f{name}") for folder, name in names}
+
+    jobs = find_jobs(sorted(paths), is_awaited=True)
+
+    found = [
+        path
+        for job in jobs
+        for file in job.files
+        for stream in (file, *file.beside)
+        for path in (stream.path, *stream.parts)
+    ]
+    assert sorted(found) == sorted(str(Path(path)) for path in paths)
+    assert len({job.run for job in jobs}) == len(jobs)
