@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from ingest.errors import UnreadableInput
 from ingest.file_source import FileSource
 from ingest.jobs import find_jobs
 from service.offline import ReplayOptions, judge_jobs
@@ -174,8 +175,12 @@ def _iterations(paths: Sequence[Path]) -> tuple[int, ...]:
     seen: set[int] = set()
     for job in find_jobs(paths):
         source = FileSource(job)
-        while not source.is_exhausted:
-            for batch in source.poll(1.0):
-                seen.update(batch.iteration_N.tolist())
-        source.close()
+        try:
+            while not source.is_exhausted:
+                for batch in source.poll(1.0):
+                    seen.update(batch.iteration_N.tolist())
+        except UnreadableInput:
+            pass  # told by the outcome; what came before still counts
+        finally:
+            source.close()
     return tuple(sorted(seen))

@@ -24,6 +24,7 @@ from . import explosion_fold as fold
 from .base import State
 from .curve import GRAD_NORMS, LOSSES, Curve, Marks, curve_of
 from .evidence import Check, CheckState, Finding
+from .explosion_huge import HugeLoss
 from .explosion_short import grew_together
 from .explosion_stream import DETECTOR, Stream
 
@@ -124,6 +125,7 @@ class Explosion:
     def __init__(self, config: ExplosionConfig | None = None) -> None:
         self.config = config or ExplosionConfig()
         self._streams: dict[str, Stream] = {}
+        self._huge: dict[str, HugeLoss] = {}
         self._marks = Marks()
         self._attempt = 0
 
@@ -141,6 +143,8 @@ class Explosion:
         for name, curve in curves.items():
             stream = self._streams.setdefault(name, Stream(name, self.config.knobs(is_loss=name in LOSSES)))
             findings += self._fold(stream, curve, block, broken_T, marks_T)
+            if stream.is_loss:
+                findings += self._huge.setdefault(name, HugeLoss()).update(curve, block.attempt)
         return findings
 
     def _fold(
@@ -186,6 +190,7 @@ class Explosion:
         """The whole state as plain data."""
         return {
             "streams": {name: stream.snapshot() for name, stream in self._streams.items()},
+            "huge": {name: huge.snapshot() for name, huge in self._huge.items()},
             "marks": self._marks.snapshot(),
             "attempt": self._attempt,
         }
@@ -196,6 +201,7 @@ class Explosion:
         for name, kept in state["streams"].items():
             self._streams[name] = Stream(name, self.config.knobs(is_loss=name in LOSSES))
             self._streams[name].restore(kept)
+        self._huge = {name: HugeLoss(**kept) for name, kept in state["huge"].items()}
         self._marks.restore(state["marks"])
         self._attempt = int(state["attempt"])
 

@@ -2,7 +2,8 @@
 
 A value loss that is infinite, a discriminator that is NaN: no metric of ours, but by its name what some part
 of the job is trained on. It is told where it was finite and then is not to the end of the log, for longer
-than it ever was in between: what comes and goes is how sparse tables are padded.
+than it ever was in between: what comes and goes is how sparse tables are padded. A whole loss under a second
+name (the mean of the epoch) need not have been finite; that of one part may be switched off from the start.
 Axes: T positions, K reports of a metric.
 """
 
@@ -20,7 +21,7 @@ from .base import State
 from .evidence import Certainty, Direction, Evidence, Pattern
 
 LEAST = 3
-"""Reports in a row up to the end: a single one is told as supporting evidence only."""
+"""Reports in a row up to the end, of a loss that was not finite before and came back."""
 USUAL = 4
 """So many times longer than ever before."""
 MAX_METRICS = 64
@@ -37,6 +38,11 @@ class _Course:
     run: int = 0
     longest: int = 0
     """The longest run that ended in a finite value."""
+
+    @property
+    def needed(self) -> int:
+        """Reports from which on it is not how it goes all the time."""
+        return max(LEAST, USUAL * self.longest) if self.longest else 1
 
 
 class OtherLosses:
@@ -56,7 +62,8 @@ class OtherLosses:
         return [
             _evidence(metric, course, attempt, detector)
             for metric, course in sorted(self._courses.items())
-            if course.last_clean is not None and course.run >= max(LEAST, USUAL * course.longest)
+            if course.run >= course.needed
+            and (course.last_clean is not None or meaning_of(metric).loss is Loss.WHOLE)
         ]
 
     def snapshot(self) -> State:
@@ -108,7 +115,7 @@ def _evidence(metric: str, course: _Course, attempt: int, detector: str) -> Evid
         last_clean=course.last_clean,
         alarm_iteration=course.first,
         statistic=float(course.run),
-        threshold=float(LEAST),
+        threshold=float(course.needed),
         direction=Direction.UP,
         detail={"reports": course.run},
     )

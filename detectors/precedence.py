@@ -202,6 +202,8 @@ def _is_aftermath(nonfinite: Evidence, later: Evidence) -> bool:
 
 def _growing_points(explosion: Evidence, nonfinite: Evidence) -> int:
     """Points that grew before the NaN: as the detector counted them, else the iterations between."""
+    if explosion.metric == "loss_scale" and nonfinite.first_bad <= explosion.alarm_iteration:
+        return 0  # what overflowed at every scale was NaN all the while
     counted = explosion.detail.get("growing_points")
     between = nonfinite.first_bad - explosion.iteration
     return counted if isinstance(counted, int) else between
