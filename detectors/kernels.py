@@ -11,15 +11,14 @@ never pay it.
 
 from __future__ import annotations
 
-import hashlib
-import os
-import tempfile
-import types
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
+
+from ingest.compiled import compile_function, prepare_cache
+
+__all__ = ["Array", "Fold", "compile_at_first_use", "hold_compiling", "prepare_cache"]
 
 COMPILE_AFTER_POINTS = 40_000
 """Points folded in plain Python, over the life of the process, before a fold is compiled: at about
@@ -102,7 +101,7 @@ class Fold:
         self, inputs: Sequence[Array], state: Sequence[Array], on_stop: Callable[[int], None] | None
     ) -> None:
         if self._compiled is None:
-            self._compiled = _compile(self.function, self.parts)
+            self._compiled = compile_function(self.function, self.parts)
         while code := int(self._compiled(*inputs, *state)):
             if on_stop is not None:
                 on_stop(code)
@@ -121,55 +120,3 @@ class Fold:
                 return
             if on_stop is not None:
                 on_stop(code)
-
-
-def _compile(function: Callable[..., int], parts: Sequence[Callable[..., Any]]) -> Callable[..., int]:
-    """``function`` compiled, with its parts compiled too; the module itself keeps the plain ones."""
-    prepare_cache()
-    names: dict[str, Any] = {}
-    for part in (*parts, function):
-        names.update(part.__globals__)
-    for part in (*parts, function):
-        plain = types.FunctionType(part.__code__, names, part.__name__)
-        plain.__module__ = part.__module__
-        names[part.__name__] = _jit(plain)
-    compiled: Callable[..., int] = names[function.__name__]
-    return compiled
-
-
-def _jit(plain: Callable[..., Any]) -> Any:
-    import numba
-
-    try:
-        return numba.njit(cache=True, fastmath=False)(plain)
-    except RuntimeError:  # typed at a prompt: numba keeps nothing of what is in no file
-        return numba.njit(fastmath=False)(plain)
-
-
-def _source_digest() -> str:
-    """Of every file of this package, whose constants are part of what is compiled."""
-    digest = hashlib.blake2b(digest_size=8)
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-def prepare_cache() -> None:
-    """Point numba's cache at a folder that can be written, before numba is imported.
-
-    A read-only install or home would make the import of a cached function fail. The folder is named after
-    the source of all folds: numba looks at a function's own file alone, and would take one that was compiled
-    with constants that another file has changed since.
-    """
-    if "NUMBA_CACHE_DIR" in os.environ:
-        return
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = base / "firstfault" / "numba" / _source_digest()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        is_writable = os.access(folder, os.W_OK)
-    except OSError:
-        is_writable = False
-    if not is_writable:
-        folder = Path(tempfile.mkdtemp(prefix="firstfault-numba-"))
-    os.environ["NUMBA_CACHE_DIR"] = str(folder)

@@ -1,6 +1,8 @@
 """The lines of one piece of a log, by shape: which lines have it, and the numbers in its slots.
 
-Axes: L lines of the piece, S lines of one shape, K slots.
+Axes: L lines of the piece, T numbers of all of them, S lines of one shape, K slots.
+
+A large piece is scanned by a compiled kernel, a small one line by line; both give the same.
 """
 
 from __future__ import annotations
@@ -8,10 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ingest.blocks import Floats, Ints
 
-from .tokens import number_of, tokenize
+from .tokens import MAX_SHAPE_BYTES, number_of, tokenize
+
+COMPILED_FROM_BYTES = 1 << 21
+"""2 MiB: from here on loading the compiled kernel (about a second) takes less than going line by line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,31 +30,83 @@ class ShapeLines:
     values_SK: Floats
 
 
-def split_lines(data: bytes) -> list[bytes]:
-    """The lines of clean text whose lines are all ended."""
-    lines = data.split(b"\n")
-    lines.pop()
-    return lines
+class Piece:
+    """Clean text whose lines are all ended."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._end_L = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
+
+    def __len__(self) -> int:
+        return len(self._end_L)
+
+    def line(self, at: int) -> bytes:
+        """The text of a line."""
+        start = int(self._end_L[at - 1]) + 1 if at else 0
+        return self._data[start : int(self._end_L[at])]
+
+    def by_shape(self, compiled_from_bytes: int = COMPILED_FROM_BYTES) -> list[ShapeLines]:
+        """The lines that are not blank, grouped by shape, in the order in which shapes appear."""
+        if len(self._data) >= compiled_from_bytes:
+            return self._by_kernel()
+        lines = self._data.split(b"\n")
+        lines.pop()
+        return group_lines(lines)
+
+    def _by_kernel(self) -> list[ShapeLines]:
+        from .kernel import compiled  # small logs must not pay for numba
+
+        scan, group = compiled()
+        size = len(self)
+        hash_L, first_L = np.empty(size, np.uint64), np.empty(size + 1, np.int64)
+        value_T = self._scan(scan, hash_L, first_L)
+        group_L = np.empty(size, np.int32)
+        table = np.full(1 << max(4, (2 * size).bit_length()), -1, np.int32)
+        line_G = np.empty(size, np.int64)
+        groups = int(group(hash_L, group_L, table, line_G))
+        order_L = np.argsort(group_L, kind="stable")
+        bounds = np.searchsorted(group_L[order_L], np.arange(groups + 1)).tolist()
+        found: list[ShapeLines] = []
+        for at, line in enumerate(line_G[:groups].tolist()):
+            line_S = order_L[bounds[at] : bounds[at + 1]]
+            example = self.line(line)
+            slots = int(first_L[line + 1] - first_L[line])
+            values_SK = value_T[first_L[line_S][:, np.newaxis] + np.arange(slots)]
+            found.append(ShapeLines(tokenize(example).shape, example, line_S, values_SK))
+        return found
+
+    def _scan(self, scan: object, hash_L: NDArray[np.uint64], first_L: Ints) -> Floats:
+        """The numbers of all lines, those too long for the kernel read by Python."""
+        assert callable(scan)
+        bytes_B = np.frombuffer(self._data, np.uint8)
+        room = len(self._data) // 6
+        while True:
+            value_T, hard_T = np.empty(room + MAX_SHAPE_BYTES), np.empty(3 * (room + MAX_SHAPE_BYTES), np.int32)
+            _, tokens, hard = scan(bytes_B, hash_L, first_L, value_T, hard_T)
+            if tokens >= 0:
+                break
+            room *= 2
+        places, starts, stops = hard_T[:hard].reshape(-1, 3).T.tolist()
+        for place, start, stop in zip(places, starts, stops, strict=True):
+            value_T[place] = number_of(self._data[start:stop])
+        return value_T
 
 
-def by_shape(lines: list[bytes]) -> list[ShapeLines]:
-    """The lines that are not blank, grouped by shape, in the order in which shapes appear."""
+def group_lines(lines: list[bytes]) -> list[ShapeLines]:
+    """Lines that are not blank, grouped by shape."""
     places: dict[bytes, list[int]] = {}
     numbers: dict[bytes, list[list[bytes]]] = {}
     for at, line in enumerate(lines):
-        if not line or line.isspace():
-            continue
         shape, found = tokenize(line)
-        places.setdefault(shape, []).append(at)
-        numbers.setdefault(shape, []).append(found)
+        if shape:
+            places.setdefault(shape, []).append(at)
+            numbers.setdefault(shape, []).append(found)
     return [
-        ShapeLines(
-            shape,
-            lines[at_S[0]],
-            np.array(at_S, np.int64),
-            np.array([[number_of(text) for text in row] for row in numbers[shape]], np.float64).reshape(
-                len(at_S), -1
-            ),
-        )
+        ShapeLines(shape, lines[at_S[0]], np.array(at_S, np.int64), _values(numbers[shape]))
         for shape, at_S in places.items()
     ]
+
+
+def _values(rows: list[list[bytes]]) -> Floats:
+    values_SK = np.array([[number_of(text) for text in row] for row in rows], np.float64)
+    return values_SK.reshape(len(rows), -1)

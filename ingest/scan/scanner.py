@@ -23,7 +23,7 @@ from .counting import Style
 from .knowledge import Knowledge, adapted
 from .layouts import Layout
 from .losses import LossChoice
-from .pieces import ShapeLines, by_shape, split_lines
+from .pieces import Piece, ShapeLines, group_lines
 from .plans import Kind, Plan
 from .prose import Counts
 from .shapes import ShapeBook
@@ -94,8 +94,8 @@ class TextScanner:
         )
 
     def _scan(self, data: bytes) -> RecordBatch:
-        lines = split_lines(data)
-        groups = by_shape(lines)
+        lines = Piece(data)
+        groups = lines.by_shape()
         self._lines += sum(len(group.line_S) for group in groups)
         parts: list[Part] = []
         laid: list[Laid] = []
@@ -107,7 +107,7 @@ class TextScanner:
                 continue
             plan = adapted(self._book.plan_of(group.shape, group.example), known.dialect)
             if plan.layout is not Layout.NONE:
-                laid += [Laid(at, plan.layout, _text(lines[at])) for at in group.line_S.tolist()]
+                laid += [Laid(at, plan.layout, _text(lines.line(at))) for at in group.line_S.tolist()]
                 continue
             if not group.example.startswith(b"#") and plan.kind is not Kind.COUNTER:
                 first_other = min(first_other, int(group.line_S[0]))
@@ -139,7 +139,7 @@ class TextScanner:
         lines = [text.encode() for _, text in records]
         number_N = np.array([number for number, _ in records], np.int64)
         parts: list[Part] = []
-        for group in by_shape(lines):
+        for group in group_lines(lines):
             placed = replace(group, line_S=number_N[group.line_S])
             parts += self._part(self._book.record_plan(group.shape, group.example), placed)
         return parts

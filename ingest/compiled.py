@@ -1,0 +1,73 @@
+"""Plain functions compiled by numba, and where it keeps them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import types
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("ingest", "detectors")
+"""Packages of this distribution that compile functions."""
+
+
+def compile_function(
+    function: Callable[..., Any], parts: Sequence[Callable[..., Any]] = ()
+) -> Callable[..., Any]:
+    """``function`` compiled, with its parts compiled too; the module itself keeps the plain ones.
+
+    ``parts`` are the functions it calls, each after those that it calls itself.
+    """
+    prepare_cache()
+    names: dict[str, Any] = {}
+    for part in (*parts, function):
+        names.update(part.__globals__)
+    for part in (*parts, function):
+        plain = types.FunctionType(part.__code__, names, part.__name__)
+        plain.__module__ = part.__module__
+        names[part.__name__] = _jit(plain)
+    compiled: Callable[..., Any] = names[function.__name__]
+    return compiled
+
+
+def _jit(plain: Callable[..., Any]) -> Any:
+    import numba
+
+    try:
+        return numba.njit(cache=True, fastmath=False)(plain)
+    except RuntimeError:  # typed at a prompt: numba keeps nothing of what is in no file
+        return numba.njit(fastmath=False)(plain)
+
+
+def prepare_cache() -> None:
+    """Point numba's cache at a folder that can be written, before numba is imported.
+
+    A read-only install or home would make the import of a cached function fail. The folder is named after
+    the source of all compiled functions: numba looks at a function's own file alone, and would take one that
+    was compiled with constants that another file has changed since.
+    """
+    if "NUMBA_CACHE_DIR" in os.environ:
+        return
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = base / "firstfault" / "numba" / _source_digest()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        is_writable = os.access(folder, os.W_OK)
+    except OSError:
+        is_writable = False
+    if not is_writable:
+        folder = Path(tempfile.mkdtemp(prefix="firstfault-numba-"))
+    os.environ["NUMBA_CACHE_DIR"] = str(folder)
+
+
+def _source_digest() -> str:
+    """Of every file of the packages, whose constants are part of what is compiled."""
+    digest = hashlib.blake2b(digest_size=8)
+    root = Path(__file__).parent.parent
+    for package in _PACKAGES:
+        for path in sorted((root / package).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
