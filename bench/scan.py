@@ -25,7 +25,7 @@ def megatron_lines(rng: np.random.Generator, first: int, count: int) -> str:
         iteration = first + at
         out.append(
             f" iteration {iteration:8d}/ 9999999 | consumed samples: {iteration * 512:12d} | elapsed time per"
-            f" iteration (ms): {10400 + norm_N[at] * 100:.1f} | learning rate: {3e-4:.3E} | global batch size:"
+            f" iteration (ms): {10400 + norm_N[at] * 100:.1f} | learning rate: 3.000E-04 | global batch size:"
             f"   512 | lm loss: {loss_N[at]:.6E} | loss scale: 1.0 | grad norm: {norm_N[at]:.3f} | number of"
             f" skipped iterations:   0 | number of nan iterations:   0 |\n"
         )

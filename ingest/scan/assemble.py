@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
 from firstfault.telemetry import MAX_ATTEMPT, MAX_RANK, WHOLE_ITERATION
 from ingest.blocks import Flags, Floats, Ints, NumberColumn, RecordBatch
@@ -51,17 +53,20 @@ class Lines:
 
 
 def gather(parts: Sequence[Part]) -> Lines:
-    """The counters of all parts in the order of the log."""
-    line_N = np.concatenate([part.line_S for part in parts]) if parts else np.empty(0, np.int64)
-    order_N = np.argsort(line_N, kind="stable")
-    place_N = np.empty(len(order_N), np.int64)
-    place_N[order_N] = np.arange(len(order_N))
-    places = np.split(place_N, np.cumsum([len(part.line_S) for part in parts])[:-1]) if parts else []
+    """The counters of all parts, of which there is at least one, in the order of the log."""
+    line_N = np.concatenate([part.line_S for part in parts])
+    order_N = None if (np.diff(line_N) > 0).all() else np.argsort(line_N, kind="stable")
+    place_N = np.arange(len(line_N))
+    if order_N is not None:
+        line_N = line_N[order_N]
+        place_N[order_N] = np.arange(len(order_N))
+    places = np.split(place_N, np.cumsum([len(part.line_S) for part in parts])[:-1])
     counters = [_counters(part) for part in parts]
 
-    def column(name: int, kind: type[np.generic]) -> np.ndarray:
-        joined = np.concatenate([each[name] for each in counters]) if parts else np.empty(0)
-        return joined[order_N].astype(kind)
+    def column(name: int, kind: type[np.generic]) -> NDArray[Any]:
+        cells = [each[name] for each in counters]
+        joined = cells[0] if len(cells) == 1 else np.concatenate(cells)
+        return (joined if order_N is None else joined[order_N]).astype(kind, copy=False)
 
     counted = Counted(
         style_N=column(0, np.int64),
@@ -75,10 +80,10 @@ def gather(parts: Sequence[Part]) -> Lines:
         series_N=column(8, np.int64),
         value_N=column(9, np.float64),
     )
-    return Lines(line_N[order_N], counted, places, tuple(parts))
+    return Lines(line_N, counted, places, tuple(parts))
 
 
-def _counters(part: Part) -> tuple[np.ndarray, ...]:
+def _counters(part: Part) -> tuple[NDArray[Any], ...]:
     plan, size = part.plan, len(part.line_S)
     counter = _training_counter(plan)
     step_S = _whole(part.slot(counter.step))
@@ -122,27 +127,50 @@ def _whole(values_S: Floats) -> Floats:
 
 def columns_of(lines: Lines, changes: list[tuple[int, str]], keep_N: Flags) -> dict[str, NumberColumn]:
     """The metrics of the lines that give a record."""
-    size = len(lines.line_N)
-    values: dict[str, Floats] = {}
-    present: dict[str, Flags] = {}
+    columns = _Columns(len(lines.line_N))
     for part, place_S in zip(lines.parts, lines.places, strict=True):
         for value in part.plan.values if part.plan.kind is not Kind.COUNTER else ():
             numbers_S = _numbers(part, value)
-            chosen_S = _chosen(value, part, changes)
-            for name, which_S in ((LOSS, chosen_S), (value.name, ~chosen_S)):
-                if not which_S.any():
-                    continue
-                if name not in values:
-                    if len(values) >= MAX_METRICS:
-                        continue
-                    values[name], present[name] = np.full(size, np.nan), np.zeros(size, np.bool_)
-                values[name][place_S[which_S]] = numbers_S[which_S]
-                present[name][place_S[which_S]] = True
-    return {
-        name: NumberColumn(values[name][keep_N], present[name][keep_N])
-        for name in values
-        if present[name][keep_N].any()
-    }
+            chosen_S = None if value.loss_order is None else is_loss(value.key, part.line_S, changes)
+            if chosen_S is None or not chosen_S.any():
+                columns.put(value.name, place_S, numbers_S)
+            elif chosen_S.all():
+                columns.put(LOSS, place_S, numbers_S)
+            else:
+                columns.put(LOSS, place_S[chosen_S], numbers_S[chosen_S])
+                columns.put(value.name, place_S[~chosen_S], numbers_S[~chosen_S])
+    return columns.kept(keep_N)
+
+
+class _Columns:
+    """Columns that are filled in part by part."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._columns: dict[str, tuple[Floats, Flags]] = {}
+
+    def put(self, name: str, place_S: Ints, numbers_S: Floats) -> None:
+        """Values of a metric; those of one metric too many are left out."""
+        if name not in self._columns:
+            if len(self._columns) >= MAX_METRICS:
+                return
+            if len(place_S) == self._size:  # all lines, which hence are in order
+                self._columns[name] = numbers_S.copy(), np.ones(self._size, np.bool_)
+                return
+            self._columns[name] = np.full(self._size, np.nan), np.zeros(self._size, np.bool_)
+        values_N, present_N = self._columns[name]
+        values_N[place_S] = numbers_S
+        present_N[place_S] = True
+
+    def kept(self, keep_N: Flags) -> dict[str, NumberColumn]:
+        """The columns at some of the lines, without those that are empty there."""
+        if keep_N.all():
+            return {name: NumberColumn(*column) for name, column in self._columns.items()}
+        return {
+            name: NumberColumn(values_N[keep_N], present_N[keep_N])
+            for name, (values_N, present_N) in self._columns.items()
+            if present_N[keep_N].any()
+        }
 
 
 def _numbers(part: Part, value: Value) -> Floats:
@@ -150,12 +178,6 @@ def _numbers(part: Part, value: Value) -> Floats:
         return np.full(len(part.line_S), value.constant)
     values: Floats = part.values_SK[:, value.slot]
     return values * value.factor if value.factor != 1.0 else values
-
-
-def _chosen(value: Value, part: Part, changes: list[tuple[int, str]]) -> Flags:
-    if value.loss_order is None:
-        return np.zeros(len(part.line_S), np.bool_)
-    return is_loss(value.key, part.line_S, changes)
 
 
 def batch_of(

@@ -29,9 +29,12 @@ class Chain:
         """The parts without the values that stand below no counter."""
         if not parts:
             return []
+        if not any(part.plan.kind is Kind.PART for part in parts):
+            self._is_open, self._last = True, max(int(part.line_S[-1]) for part in parts)
+            return list(parts)
         line_N = np.concatenate([part.line_S for part in parts])
         root_N = np.concatenate(
-            [np.full(len(part.line_S), part.plan.kind in (Kind.RECORD, Kind.COUNTER)) for part in parts]
+            [np.full(len(part.line_S), part.plan.kind is not Kind.PART) for part in parts]
         )
         order_N = np.argsort(line_N, kind="stable")
         line_N, root_N = line_N[order_N], root_N[order_N]

@@ -44,6 +44,13 @@ class Counted:
     series_N: Ints
     value_N: Floats
 
+    def printers(self) -> list[int]:
+        """Those who printed, ascending."""
+        first = int(self.printer_N[0])
+        if (self.printer_N == first).all():
+            return [first]
+        return [int(printer) for printer in np.unique(self.printer_N)]
+
 
 @dataclass(slots=True)
 class _Hand:
@@ -82,7 +89,7 @@ class Clock:
             return np.empty(0, np.int64)
         step_N = self._believed(counted)
         iteration_N = np.full(len(step_N), np.nan)
-        for printer in np.unique(counted.printer_N).tolist():
+        for printer in counted.printers():
             rows_N = np.flatnonzero(counted.printer_N == printer)
             hand = self._hands.setdefault(printer, _Hand())
             iteration_N[rows_N] = self._of_printer(counted, step_N, rows_N, hand)
@@ -97,8 +104,8 @@ class Clock:
         """The steps that count; of a bar beside named steps, or of another bar, none does."""
         step_N = counted.step_N.copy()
         is_bar_N = counted.style_N == Style.BAR
-        if not is_bar_N.any() and self._counts_bars is not True:
-            if np.isin(counted.style_N, _STEPS).any():
+        if not is_bar_N.any() and self._counts_bars is not True and np.isnan(self._bar_total):
+            if self._counts_bars is None and (np.isin(counted.style_N, _STEPS) & counted.is_record_N).any():
                 self._counts_bars = False
             return step_N
         has_bar = not np.isnan(self._bar_total)

@@ -3,11 +3,9 @@ r"""Lines to shapes and numbers at the speed of memory: what `tokens` does line 
 Axes: B bytes, L lines, T numbers of all lines.
 
 One pass over the bytes finds lines, marks numbers, hashes what is left of each line (its shape) and parses
-the numbers. The hash stands for the shape: lines of one hash are of one shape, and the shape itself is taken
-from the first of them by `tokens.tokenize`, which says what a shape is. ``tests/test_scan_kernel.py`` holds
-the two equal. A number is parsed here where that is exact: up to 2^53 without its point, times or divided by
-a power of ten up to 10^22, one rounding (Clinger, How to Read Floating Point Numbers Accurately, PLDI 1990).
-Others are left to Python.
+the numbers (`kernel_numbers`). The hash stands for the shape: lines of one hash are of one shape, and the
+shape itself is taken from the first of them by `tokens.tokenize`, which says what a shape is.
+``tests/test_scan_kernel.py`` holds the two equal.
 """
 
 from __future__ import annotations
@@ -21,19 +19,17 @@ from numpy.typing import NDArray
 
 from ingest.compiled import compile_function
 
+from .kernel_numbers import PARTS, end_of_signed, parse
 from .tokens import MAX_SHAPE_BYTES
 
-# What a byte is; the classes are those of the regular expressions in `tokens`.
-_PLAIN, _DIGIT, _WORD, _JOINED, _CLOSING, _PUNCTUATION, _BLANK = range(7)
-_POWERS = np.array([10.0**power for power in range(23)])
-_EXACT = np.uint64(1 << 53)
-_OFFSET, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
-_MIX = np.uint64(0x9E3779B97F4A7C15)
-_MAX_DIGITS = 18
-"""Digits that fit 64 bits whatever they are."""
+# What a byte is, for the regular expressions in `tokens`; in this order each of their classes is a range.
+_BLANK, _PLAIN, _PUNCTUATION, _CLOSING, _JOINED, _WORD, _DIGIT = range(7)
+_NEWLINE, _SPACE, _BAR = 10, 32, 124
+_SEED, _PRIME, _MIX = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C15)
+"""Of the hash: FNV-1a, mixed once more at its end."""
 
 
-def _classes() -> NDArray[np.uint8]:
+def _kinds() -> NDArray[np.uint8]:
     kinds = np.full(256, _PLAIN, np.uint8)
     for byte in (*range(33, 48), *range(58, 65), *range(91, 95), 96, *range(123, 127)):
         kinds[byte] = _PUNCTUATION
@@ -46,7 +42,7 @@ def _classes() -> NDArray[np.uint8]:
     return kinds
 
 
-_KIND = _classes()
+_KIND = _kinds()
 
 
 def scan_lines(
@@ -64,195 +60,112 @@ def scan_lines(
     Returns:
         Lines, numbers, and cells of ``hard_T``; numbers is -1 where ``value_T`` is too short.
     """
-    size = len(bytes_B)
-    line = tokens = hard = 0
-    start = 0
-    while start < size:
-        if tokens + MAX_SHAPE_BYTES > len(value_T):
-            return line, -1, hard
-        stop = start
-        first_L[line] = tokens
-        # -- one line ----------------------------------------------------------------------------
-        limit = start + MAX_SHAPE_BYTES
-        code = _OFFSET
-        last = -1  # the byte that the shape has last; 0 is the mark
-        blanks = -1  # where the run of blanks in front of here begins
-        before = _BLANK  # the kind of the byte in front of here
-        at = start
-        while True:
-            if at >= limit:
-                stop = at
-                while bytes_B[stop] != 10:
-                    stop += 1
-                break
-            byte = bytes_B[at]
-            if byte == 10:
-                stop = at
-                break
-            kind = _KIND[byte]
-            if kind == _BLANK:
-                if blanks < 0:
-                    blanks = at
-                before = kind
-                at += 1
-                continue
-            # -- a number? -----------------------------------------------------------------------
-            end = at
-            if before != _DIGIT and before != _WORD and before != _JOINED:
-                digit = at
-                is_negative = byte == 45
-                if (byte == 43 or byte == 45) and before != _CLOSING:
-                    digit = at + 1
-                end = _end_of_number(bytes_B, digit, limit)
-                if end > digit:
-                    value, is_exact = _parse(bytes_B, digit, end)
-                    value_T[tokens] = -value if is_negative else value
-                    if not is_exact:
-                        hard_T[hard], hard_T[hard + 1], hard_T[hard + 2] = tokens, at, end
-                        hard += 3
-                    tokens += 1
-                else:
-                    end = at
-            if end > at:
-                if blanks >= 0:
-                    code = (code ^ np.uint64(32)) * _PRIME
-                code = (code ^ np.uint64(0)) * _PRIME
-                last, blanks = 0, -1
-                before = _DIGIT if bytes_B[end - 1] != 46 else _JOINED
-                at = end
-                continue
-            # -- text ----------------------------------------------------------------------------
-            if blanks >= 0:
-                run = 0
-                for place in range(blanks, at):
-                    run = run + 1 if bytes_B[place] == 32 else 0
-                    if run <= 2:
-                        code = (code ^ np.uint64(bytes_B[place])) * _PRIME
-                blanks, last = -1, 32
-            if byte == 0xE2 and at + 2 < limit and 0x94 <= bytes_B[at + 1] <= 0x96 and bytes_B[at + 2] >= 0x80:
-                if bytes_B[at + 2] <= 0xBF:
-                    if last != 124:
-                        code = (code ^ np.uint64(124)) * _PRIME
-                    last = 124
-                    before = _WORD
-                    at += 3
-                    continue
-            is_punctuation = kind == _PUNCTUATION or kind == _JOINED or kind == _CLOSING
-            if not (is_punctuation and last == byte):
-                code = (code ^ np.uint64(byte)) * _PRIME
-            last = byte
-            before = kind
-            at += 1
-        # -- its end -----------------------------------------------------------------------------
-        code = (code ^ (code >> np.uint64(29))) * _MIX
-        if last == -1:
-            hash_L[line] = 0
-        else:
-            hash_L[line] = code | np.uint64(1)
+    count = np.zeros(2, np.int64)
+    line = start = 0
+    while start < len(bytes_B):
+        if count[0] + MAX_SHAPE_BYTES > len(value_T):
+            return line, -1, count[1]
+        first_L[line] = count[0]
+        start, hash_L[line] = _scan_line(bytes_B, start, value_T, hard_T, count)
         line += 1
-        start = stop + 1
-    first_L[line] = tokens
-    return line, tokens, hard
+    first_L[line] = count[0]
+    return line, count[0], count[1]
 
 
-def _end_of_number(bytes_B: NDArray[np.uint8], at: int, limit: int) -> int:
-    """Where the number that begins at ``at``, behind its sign, ends; ``at`` if none does."""
-    end = _end_of_digits(bytes_B, at, limit)
-    if end == at:
-        if bytes_B[at] != 46 or at >= limit:
-            return at
-        end = _end_of_digits(bytes_B, at + 1, limit)
-        if end == at + 1:
-            return at
-    else:
-        if end - at <= 3:
-            groups = end
-            while groups < limit and bytes_B[groups] == 44:
-                group = _end_of_digits(bytes_B, groups + 1, min(groups + 4, limit))
-                if group != groups + 4:
-                    break
-                groups = group
-            if groups > end and not _goes_on(bytes_B, groups, limit):
-                end = groups
-        if end < limit and bytes_B[end] == 46:
-            fraction = _end_of_digits(bytes_B, end + 1, limit)
-            if fraction > end + 1:
-                end = fraction
-            elif end + 1 < limit and (
-                bytes_B[end + 1] == 35 or _end_of_exponent(bytes_B, end + 1, limit) > end + 1
-            ):
-                end += 1
-    return _end_of_exponent(bytes_B, end, limit)
-
-
-def _goes_on(bytes_B: NDArray[np.uint8], at: int, limit: int) -> bool:
-    """Whether a digit or a comma and a digit stand here, so that no thousands end here."""
-    if at >= limit:
-        return False
-    if 48 <= bytes_B[at] <= 57:
-        return True
-    return bytes_B[at] == 44 and at + 1 < limit and 48 <= bytes_B[at + 1] <= 57
-
-
-def _end_of_digits(bytes_B: NDArray[np.uint8], at: int, limit: int) -> int:
-    while at < limit and 48 <= bytes_B[at] <= 57:
+def _scan_line(
+    bytes_B: NDArray[np.uint8],
+    at: int,
+    value_T: NDArray[np.float64],
+    hard_T: NDArray[np.int32],
+    count: NDArray[np.int64],
+) -> tuple[int, np.uint64]:
+    """Where the next line begins, and the hash of this one; ``count``: numbers, and cells of ``hard_T``."""
+    limit = at + MAX_SHAPE_BYTES
+    code, last, blanks, before = _SEED, -1, -1, _BLANK  # last: of the shape, 0 is the mark
+    while at < limit and bytes_B[at] != _NEWLINE:
+        kind = _KIND[bytes_B[at]]
+        if kind == _BLANK:
+            blanks = at if blanks < 0 else blanks
+            before = _BLANK
+            at += 1
+            continue
+        end = end_of_signed(bytes_B, at, limit, before == _CLOSING) if before < _JOINED else at
+        if end > at:
+            if blanks >= 0:
+                code = (code ^ np.uint64(_SPACE)) * _PRIME
+            code *= _PRIME
+            _put(bytes_B, (at, end), value_T, hard_T, count)
+            before, last, blanks, at = _KIND[bytes_B[end - 1]], 0, -1, end
+            continue
+        if blanks >= 0:
+            code, last, blanks = _hash_blanks(bytes_B, blanks, at, code), _SPACE, -1
+        if _is_drawn(bytes_B, at, limit):
+            code = code if last == _BAR else (code ^ np.uint64(_BAR)) * _PRIME
+            before, last, at = _WORD, _BAR, at + 3
+        elif kind < _WORD:
+            is_repeated = kind >= _PUNCTUATION and last == bytes_B[at]
+            code = code if is_repeated else (code ^ np.uint64(bytes_B[at])) * _PRIME
+            before, last, at = kind, bytes_B[at], at + 1
+        else:
+            code, end = _hash_word(bytes_B, at, limit, code)
+            before, last, at = _WORD, bytes_B[end - 1], end
+    while bytes_B[at] != _NEWLINE:
         at += 1
-    return at
+    code = (code ^ (code >> np.uint64(29))) * _MIX | np.uint64(1)
+    return at + 1, np.uint64(0) if last < 0 else code
 
 
-def _end_of_exponent(bytes_B: NDArray[np.uint8], at: int, limit: int) -> int:
-    """Where ``e-05`` ends; ``at`` if there is none."""
-    if at >= limit or (bytes_B[at] != 101 and bytes_B[at] != 69):
-        return at
-    digits = at + 1
-    if digits < limit and (bytes_B[digits] == 43 or bytes_B[digits] == 45):
-        digits += 1
-    end = _end_of_digits(bytes_B, digits, limit)
-    return end if end > digits else at
+def _hash_word(bytes_B: NDArray[np.uint8], at: int, limit: int, code: np.uint64) -> tuple[np.uint64, int]:
+    """The hash with a byte and the letters and digits behind it, and where they end."""
+    code = (code ^ np.uint64(bytes_B[at])) * _PRIME
+    at += 1
+    while at < limit and bytes_B[at] < 0x80 and _KIND[bytes_B[at]] >= _WORD:
+        code = (code ^ np.uint64(bytes_B[at])) * _PRIME
+        at += 1
+    return code, at
 
 
-def _parse(bytes_B: NDArray[np.uint8], at: int, end: int) -> tuple[float, bool]:
-    """The value of a number without its sign, and whether it is exact."""
-    mantissa, power, digits = np.uint64(0), 0, 0
-    is_fraction = False
+def _hash_blanks(bytes_B: NDArray[np.uint8], at: int, end: int, code: np.uint64) -> np.uint64:
+    """The hash with a run of blanks in front of text: of spaces in a row two."""
+    run = 0
     while at < end:
-        byte = bytes_B[at]
-        if 48 <= byte <= 57:
-            if digits > 0 or byte != 48:
-                digits += 1
-            if digits > _MAX_DIGITS:
-                return 0.0, False
-            mantissa = mantissa * np.uint64(10) + np.uint64(byte - 48)
-            if is_fraction:
-                power -= 1
-        elif byte == 46:
-            is_fraction = True
-        elif byte != 44:
-            break
+        run = run + 1 if bytes_B[at] == _SPACE else 0
+        if run <= 2:
+            code = (code ^ np.uint64(bytes_B[at])) * _PRIME
         at += 1
-    if at < end:
-        at += 1
-        is_down = bytes_B[at] == 45
-        if is_down or bytes_B[at] == 43:
-            at += 1
-        exponent = 0
-        while at < end:
-            exponent = exponent * 10 + np.int64(bytes_B[at] - 48)
-            if exponent > 10_000:
-                return 0.0, False
-            at += 1
-        power += -exponent if is_down else exponent
-    if mantissa == 0:
-        return 0.0, True
-    if mantissa > _EXACT or power < -22 or power > 22:
-        return 0.0, False
-    if power < 0:
-        return np.float64(mantissa) / _POWERS[-power], True
-    return np.float64(mantissa) * _POWERS[power], True
+    return code
+
+
+def _is_drawn(bytes_B: NDArray[np.uint8], at: int, limit: int) -> bool:
+    """Whether one of the characters stands here that bars and boxes are drawn with, U+2500 to U+259F."""
+    if bytes_B[at] != 0xE2 or at + 2 >= limit:
+        return False
+    return bool(0x94 <= bytes_B[at + 1] <= 0x96 and 0x80 <= bytes_B[at + 2] <= 0xBF)
+
+
+def _put(
+    bytes_B: NDArray[np.uint8],
+    span: tuple[int, int],
+    value_T: NDArray[np.float64],
+    hard_T: NDArray[np.int32],
+    count: NDArray[np.int64],
+) -> None:
+    """Keep the number of a span."""
+    at, end = span
+    is_signed = bytes_B[at] < 46  # + and -, below the point and the digits
+    value, is_exact = parse(bytes_B, at + 1 if is_signed else at, end)
+    value_T[count[0]] = -value if bytes_B[at] == 45 else value
+    if not is_exact:
+        hard_T[count[1]], hard_T[count[1] + 1], hard_T[count[1] + 2] = count[0], at, end
+        count[1] += 3
+    count[0] += 1
 
 
 def group_lines(
-    hash_L: NDArray[np.uint64], group_L: NDArray[np.int32], table: NDArray[np.int32], first_G: NDArray[np.int64]
+    hash_L: NDArray[np.uint64],
+    group_L: NDArray[np.int32],
+    table: NDArray[np.int32],
+    first_G: NDArray[np.int64],
 ) -> int:
     """Number the shapes of lines in the order in which they appear; -1 for a blank line.
 
@@ -280,5 +193,5 @@ def group_lines(
 @cache
 def compiled() -> tuple[Callable[..., Any], Callable[..., Any]]:
     """`scan_lines` and `group_lines`, compiled."""
-    parts = (_end_of_digits, _end_of_exponent, _goes_on, _end_of_number, _parse)
+    parts = (*PARTS, _put, _hash_word, _hash_blanks, _is_drawn, _scan_line)
     return compile_function(scan_lines, parts), compile_function(group_lines)

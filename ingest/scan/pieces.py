@@ -81,7 +81,10 @@ class Piece:
         bytes_B = np.frombuffer(self._data, np.uint8)
         room = len(self._data) // 6
         while True:
-            value_T, hard_T = np.empty(room + MAX_SHAPE_BYTES), np.empty(3 * (room + MAX_SHAPE_BYTES), np.int32)
+            value_T, hard_T = (
+                np.empty(room + MAX_SHAPE_BYTES),
+                np.empty(3 * (room + MAX_SHAPE_BYTES), np.int32),
+            )
             _, tokens, hard = scan(bytes_B, hash_L, first_L, value_T, hard_T)
             if tokens >= 0:
                 break
