@@ -53,18 +53,19 @@ class Lines:
 
 
 def gather(parts: Sequence[Part]) -> Lines:
-    """The counters of all parts, of which there is at least one, in the order of the log."""
-    line_N = np.concatenate([part.line_S for part in parts])
+    """The counters of all parts in the order of the log."""
+    line_N = np.concatenate([part.line_S for part in parts]) if parts else np.empty(0, np.int64)
     order_N = None if (np.diff(line_N) > 0).all() else np.argsort(line_N, kind="stable")
     place_N = np.arange(len(line_N))
     if order_N is not None:
         line_N = line_N[order_N]
         place_N[order_N] = np.arange(len(order_N))
-    places = np.split(place_N, np.cumsum([len(part.line_S) for part in parts])[:-1])
+    ends = np.cumsum([len(part.line_S) for part in parts]).tolist()
+    places = [place_N[end - len(part.line_S) : end] for part, end in zip(parts, ends, strict=True)]
     counters = [_counters(part) for part in parts]
 
     def column(name: int, kind: type[np.generic]) -> NDArray[Any]:
-        cells = [each[name] for each in counters]
+        cells = [each[name] for each in counters] or [np.empty(0)]
         joined = cells[0] if len(cells) == 1 else np.concatenate(cells)
         return (joined if order_N is None else joined[order_N]).astype(kind, copy=False)
 

@@ -17,7 +17,7 @@ from ingest.blocks import Flags, Ints, RecordBatch
 from .dialect_rules import DialectRules
 from .dialects import Dialect, dialect_of
 from .noise import is_noise
-from .pieces import ShapeLines
+from .pieces import Piece, ShapeLines
 from .plans import Plan, Value
 from .prefixes import Part, read_prefix
 from .prose import Counts, Prose, Told
@@ -97,7 +97,7 @@ class Knowledge:
                 del self._known[next(iter(self._known))]
         return known
 
-    def listen(self, known: Known, group: ShapeLines, lines: Sequence[bytes]) -> None:
+    def listen(self, known: Known, group: ShapeLines, lines: Piece) -> None:
         """Read the sentences on the lines of a group."""
         if known.dialect is not None:
             self._dialects[known.dialect.name] += len(group.line_S)

@@ -7,7 +7,9 @@ A large piece is scanned by a compiled kernel, a small one line by line; both gi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +42,7 @@ class Piece:
     def __len__(self) -> int:
         return len(self._end_L)
 
-    def line(self, at: int) -> bytes:
+    def __getitem__(self, at: int) -> bytes:
         """The text of a line."""
         start = int(self._end_L[at - 1]) + 1 if at else 0
         return self._data[start : int(self._end_L[at])]
@@ -48,15 +50,19 @@ class Piece:
     def by_shape(self, compiled_from_bytes: int = COMPILED_FROM_BYTES) -> list[ShapeLines]:
         """The lines that are not blank, grouped by shape, in the order in which shapes appear."""
         if len(self._data) >= compiled_from_bytes:
-            return self._by_kernel()
+            from .kernel import compiled  # small logs must not pay for numba
+
+            return self.by_kernel(*compiled())
+        return self.by_line()
+
+    def by_line(self) -> list[ShapeLines]:
+        """The groups, line by line."""
         lines = self._data.split(b"\n")
         lines.pop()
         return group_lines(lines)
 
-    def _by_kernel(self) -> list[ShapeLines]:
-        from .kernel import compiled  # small logs must not pay for numba
-
-        scan, group = compiled()
+    def by_kernel(self, scan: Callable[..., Any], group: Callable[..., Any]) -> list[ShapeLines]:
+        """The groups by the two functions of the kernel."""
         size = len(self)
         hash_L, first_L = np.empty(size, np.uint64), np.empty(size + 1, np.int64)
         value_T = self._scan(scan, hash_L, first_L)
@@ -69,15 +75,14 @@ class Piece:
         found: list[ShapeLines] = []
         for at, line in enumerate(line_G[:groups].tolist()):
             line_S = order_L[bounds[at] : bounds[at + 1]]
-            example = self.line(line)
+            example = self[line]
             slots = int(first_L[line + 1] - first_L[line])
             values_SK = value_T[first_L[line_S][:, np.newaxis] + np.arange(slots)]
             found.append(ShapeLines(tokenize(example).shape, example, line_S, values_SK))
         return found
 
-    def _scan(self, scan: object, hash_L: NDArray[np.uint64], first_L: Ints) -> Floats:
+    def _scan(self, scan: Callable[..., Any], hash_L: NDArray[np.uint64], first_L: Ints) -> Floats:
         """The numbers of all lines, those too long for the kernel read by Python."""
-        assert callable(scan)
         bytes_B = np.frombuffer(self._data, np.uint8)
         room = len(self._data) // 6
         while True:

@@ -107,7 +107,7 @@ class TextScanner:
                 continue
             plan = adapted(self._book.plan_of(group.shape, group.example), known.dialect)
             if plan.layout is not Layout.NONE:
-                laid += [Laid(at, plan.layout, _text(lines.line(at))) for at in group.line_S.tolist()]
+                laid += [Laid(at, plan.layout, _text(lines[at])) for at in group.line_S.tolist()]
                 continue
             if not group.example.startswith(b"#") and plan.kind is not Kind.COUNTER:
                 first_other = min(first_other, int(group.line_S[0]))
