@@ -7,7 +7,8 @@ middle is read up to there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic_core import from_json
@@ -20,6 +21,7 @@ from .json_rows import JsonRows, require_numbers
 from .json_trees import Found, find_records
 from .log_reader import FileConfig, Understood
 from .value_columns import flat
+from .wrapped_text import is_notebook, text_of_notebook
 
 MAX_BYTES = 1 << 30
 """1 GiB: a document is read as a whole, and takes some ten times as much memory. Longer logs are lines."""
@@ -29,6 +31,9 @@ _BATCH_RECORDS = 50_000
 def read(path: Path, defaults: Defaults, config: FileConfig) -> Iterator[tuple[RecordBatch, Understood]]:
     """The records of a document in order."""
     value, remarks = _parse(path)
+    if isinstance(value, dict) and is_notebook(value):
+        yield from _read_notebook(value, path, defaults, config)
+        return
     found = find_records(value)
     if found is None:
         raise UnreadableInput(
@@ -43,6 +48,17 @@ def read(path: Path, defaults: Defaults, config: FileConfig) -> Iterator[tuple[R
         part = found.records[start : start + _BATCH_RECORDS]
         batch = rows.decode(part, range(start, start + len(part)))
         yield batch, _understood(rows, found, value, remarks, start + len(part))
+
+
+def _read_notebook(
+    value: Mapping[str, object], path: Path, defaults: Defaults, config: FileConfig
+) -> Iterator[tuple[RecordBatch, Understood]]:
+    from .scan.scanner import TextScanner  # only text pays for it
+
+    scanner = TextScanner(defaults, str(path), config.columns)
+    for batch in (scanner.decode(text_of_notebook(value).encode("utf-8", "replace")), scanner.finish()):
+        if batch is not None:
+            yield batch, replace(scanner.understood(), format="what a notebook printed")
 
 
 def _parse(path: Path) -> tuple[object, list[str]]:

@@ -14,6 +14,7 @@ from .json_keys import JsonKeys, read_keys
 from .log_reader import FileConfig, LineDecoder, Understood
 from .sniff import Format, find_dialect
 from .tables import TableConfig, TableReader
+from .wrapped_text import WrappedTextDecoder, text_key
 
 
 class TableDecoder:
@@ -105,6 +106,10 @@ def line_decoder(
     if form is Format.TABLE:
         return TableDecoder(head, defaults, source, config)
     if form is Format.JSON_LINES:
+        if (key := text_key(head)) is not None:
+            from .scan.scanner import TextScanner
+
+            return WrappedTextDecoder(key, TextScanner(defaults, source, config.columns))
         keys = read_keys(head, config.columns)
         if keys.is_plain:
             return JsonLinesDecoder(keys, defaults, source, config)
