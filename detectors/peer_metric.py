@@ -110,10 +110,14 @@ class PeerMetric:
             self.first_iteration = int(block.iteration_T[at_K[0]])
         if not len(at_K):
             return at_K, np.empty((0, len(self.ranks_C)))
-        value_KC = np.full((len(at_K), len(self.ranks_C)), np.nan)
-        value_KC[:, column_R] = logarithms(numbers, at_K)
         order, start_S, labels = self._segments()
         groups_SF = np.array([self._group(label) for label in labels]).reshape(-1, at.GROUP)
+        if len(self.ranks_C) == 1:
+            self._pass_over(block.iteration_T[at_K])
+            self.groups.update(zip(labels, groups_SF, strict=True))
+            return at_K, np.full((len(at_K), 1), np.nan)
+        value_KC = np.full((len(at_K), len(self.ranks_C)), np.nan)
+        value_KC[:, column_R] = logarithms(numbers, at_K)
         given_V = np.full(value_KC.size, np.nan)
         self.ints[on_rows.WIDTH], self.ints[on_rows.SEGMENTS] = len(self.ranks_C), len(labels)
         reports = np.zeros(4 * (len(self.ranks_C) + len(labels)) + 4, np.int64)
@@ -238,6 +242,16 @@ class PeerMetric:
         after = counted_T[-1] - (until_K[-1] if len(at_K) else 0)
         self.is_reset_due = self.is_reset_due or bool(after)
         return reset_K
+
+    def _pass_over(self, iteration_K: Ints) -> None:
+        """What the fold does to rows of a single column, which has no peers: it counts them."""
+        first = int(self.ints[on_rows.ROW]) + 1
+        self.ints[on_rows.ROW] += len(iteration_K)
+        kept_K = np.arange(max(len(iteration_K) - on_rows.RING, 0), len(iteration_K))
+        place_K = (first + kept_K) % on_rows.RING
+        self.row_ring[place_K] = iteration_K[kept_K]
+        self.ring_CN[0, place_K] = math.nan
+        self.streams_CF[0, at.SEEN] = 0.0
 
     def _segments(self) -> tuple[Ints, Ints, Sequence[int]]:
         if self._cut is None:

@@ -11,7 +11,10 @@ from firstfault.wire import Defaults
 from firstfault.wire_values import describe
 
 from .blocks import RecordBatch, Rejected
-from .json_reference import BOM, RULE_JSON
+from .decode import line_pieces
+from .joining import concatenate
+from .json_columns import LEAST_BYTES, ColumnKinds
+from .json_reference import BOM, RULE_JSON, plain_line_ends
 from .json_rows import JsonRecord, JsonRows, require_numbers
 from .log_reader import FileConfig, Understood
 from .sniff import Format
@@ -19,6 +22,8 @@ from .value_columns import flat
 
 RULE_OBJECT = "must be a JSON object"
 _KEPT_BYTES = 1024
+_PIECE_BYTES = 2 << 20
+"""Lines tried at once by columns: an odd one among them costs so much of the slower way."""
 
 
 class ForeignLinesDecoder:
@@ -30,6 +35,8 @@ class ForeignLinesDecoder:
         self._sample, self._defaults, self._source, self._config = sample, defaults, source, config
         self._rows = JsonRows(sample, defaults, source, config.columns)
         require_numbers(self._rows.roles, [flat(record) for record in sample], source)
+        self._kinds = ColumnKinds()
+        self._kinds.learn(sample)
         self._next_line = self._lines = self._used = 0
 
     @property
@@ -44,6 +51,24 @@ class ForeignLinesDecoder:
 
     def decode(self, data: bytes) -> RecordBatch:
         """The records of the next whole lines."""
+        if len(data) < LEAST_BYTES:
+            return self._by_objects(data)
+        plain = plain_line_ends(data if data.endswith(b"\n") else data + b"\n")
+        return concatenate([self._by_columns(piece) for piece in line_pieces(plain, _PIECE_BYTES)])
+
+    def _by_columns(self, data: bytes) -> RecordBatch:
+        """A piece by Arrow where its lines are alike, else object by object."""
+        columns = self._kinds.read(data, list(self._rows.roles.names)) if self._rows.has_begun else None
+        if columns is None:
+            return self._by_objects(data)
+        lines = len(columns[0])
+        batch = self._rows.decode_columns(columns, range(self._next_line, self._next_line + lines))
+        self._next_line += lines
+        self._lines += lines
+        self._used += len(batch)
+        return batch
+
+    def _by_objects(self, data: bytes) -> RecordBatch:
         records: list[JsonRecord] = []
         places: list[int] = []
         rejected: list[Rejected] = []
@@ -56,6 +81,7 @@ class ForeignLinesDecoder:
                 records.append(value)
                 places.append(number)
         self._next_line += data.count(b"\n")
+        self._kinds.learn(records)
         batch = self._rows.decode(records, places)
         self._used += len(batch)
         return replace(batch, rejected=(*batch.rejected, *rejected)) if rejected else batch

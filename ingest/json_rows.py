@@ -58,6 +58,11 @@ class JsonRows:
         """Rows whose metrics are all nan, and hence not reported."""
         return self._rows.padding
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the first record was seen; before it there may be configuration."""
+        return self._has_counted or self.roles.iteration is None
+
     def decode(self, records: Sequence[JsonRecord], places: Sequence[int]) -> RecordBatch:
         """The records of the next objects; ``places`` are the numbers of their lines."""
         flattened = [flat(record) for record in records]
@@ -69,6 +74,10 @@ class JsonRows:
         columns: list[TextColumn] = [ValueColumn(values) for values in columns_of(kept, names)]
         columns += [ValueColumn([None] * len(kept))] * (len(self._names) - len(names))
         return self._rows.decode(columns, number_N, [])
+
+    def decode_columns(self, columns: Sequence[TextColumn], places: Sequence[int]) -> RecordBatch:
+        """The records of the next objects, given as the columns of all names known so far."""
+        return self._rows.decode(columns, np.array(places, np.int64), [])
 
     def _learn(self, records: Sequence[JsonRecord]) -> None:
         """Take in keys that were not seen before; those that are known keep their meaning."""

@@ -162,8 +162,7 @@ class TableRows:
                 for cell in bad:
                     rows.reject_cell(cell.row, name, RULE_CHECKSUM, cell.text)
                 continue
-            cells = numbers_of(columns[at])
-            if self._holds_text(at, cells):
+            if self._is_text.get(at) or self._holds_text(at, cells := numbers_of(column)):
                 label = self._labels.setdefault(at, LabelColumn())
                 labels += [(row, name, text) for row, text in label.take(column)]
                 continue

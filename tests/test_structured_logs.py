@@ -9,8 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from firstfault.telemetry import UNNAMED_RANK
+from firstfault.wire import Defaults
+from ingest.columns import records_from_batch
 from ingest.errors import UnreadableInput
 from ingest.file_reader import FileConfig
+from ingest.joining import concatenate
+from ingest.json_lines import ForeignLinesDecoder
 from ingest.log_reader import Understood
 from ingest.sniff import Format, sniff
 
@@ -317,3 +322,27 @@ def test_text_with_commas_stays_text() -> None:
     )
 
     assert sniff(log, "x.log") is Format.TEXT
+
+
+@pytest.mark.parametrize(
+    "odd", [None, {"current_steps": 7, "loss": "NaN"}, {"current_steps": 7, "new": 1.5}, {"x": [1]}]
+)
+def test_many_lines_are_read_by_columns_as_they_are_one_by_one(odd: dict[str, object] | None) -> None:
+    records: list[dict[str, object]] = [
+        {"current_steps": t, "loss": 3.0 if t % 7 else None, "reward": None, "lr": 0.1, "elapsed": f"0:{t}"}
+        for t in range(4000)
+    ]
+    if odd is not None:
+        records[3000] = odd
+    data = lines(*records).encode()
+    config, defaults = FileConfig(), Defaults(run="r", rank=UNNAMED_RANK)
+
+    fast = ForeignLinesDecoder(records[:10], defaults, "x", config)
+    slow = ForeignLinesDecoder(records[:10], defaults, "x", config)
+    half = data.index(b"\n", len(data) // 2) + 1
+    whole = concatenate([fast.decode(data[:half]), fast.decode(data[half:])])
+    rows = data.splitlines(keepends=True)
+    single = concatenate([slow.decode(b"".join(rows[at : at + 200])) for at in range(0, len(rows), 200)])
+
+    assert str(records_from_batch(whole)) == str(records_from_batch(single))
+    assert [each.offset for each in whole.rejected] == [each.offset for each in single.rejected]
