@@ -110,6 +110,30 @@ def test_a_loss_that_megatron_leaves_out_is_inferred() -> None:
     assert column.inferred_N.tolist() == [False, True]
 
 
+@pytest.mark.parametrize(
+    ("line", "iteration", "metrics"),
+    [
+        (
+            "0|yolo     | 1012: 2.5, 2.75 avg, 0.001 rate, 1.94 seconds, 6072 images",
+            1012,
+            {"loss": 2.5, "avg_loss": 2.75, "lr": 0.001},
+        ),
+        (
+            "INFO - 10/04/19 14:41:25 - 0:11:11 - 1135 - 56.1 sent/s - 2.2 words/s - MLM-en: 7.5 - lr: 0.5",
+            1135,
+            {"loss": 7.5, "lr": 0.5},
+        ),
+        ("s:100 trl:3.25 lr:0.5 norm:0.75", 100, {"loss": 3.25, "lr": 0.5, "grad_norm": 0.75}),
+    ],
+)
+def test_a_dialect_knows_the_names_that_a_line_leaves_out(
+    line: str, iteration: int, metrics: dict[str, float]
+) -> None:
+    (record,) = records(line + "\n")
+    assert record.iteration == iteration
+    assert {name: record.metrics[name] for name in metrics} == metrics
+
+
 _LINES = st.lists(
     st.sampled_from(
         [

@@ -41,6 +41,11 @@ class Dialect:
     """The key that counts, where a guess would be wrong; empty: the general rules find it."""
     rules: tuple[Callable[[], Rule], ...] = ()
 
+    @property
+    def names(self) -> Mapping[str, str]:
+        """What it calls things, to the name that is meant."""
+        return {**self.keys, self.counter: "iteration"} if self.counter else self.keys
+
 
 def _dialect(
     name: str,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from .dialect_rules import DialectRules
 from .dialects import Dialect, dialect_of
 from .noise import is_noise
 from .pieces import Piece, ShapeLines
-from .plans import Plan, Value
 from .prefixes import Part, read_prefix
 from .prose import Counts, Prose, Told
 from .sentence_table import sentences_for
@@ -145,19 +144,3 @@ def _printer(line: bytes, otherwise: int) -> int:
 def _is_on(line_R: Ints, own: Sequence[Ints]) -> Flags:
     own_R: Flags = np.isin(line_R, np.concatenate(own)) if own else np.zeros(len(line_R), np.bool_)
     return own_R
-
-
-def adapted(plan: Plan, dialect: Dialect | None) -> Plan:
-    """The plan with the names that only the dialect knows."""
-    if dialect is None or not dialect.keys:
-        return plan
-    values = [_renamed(value, dialect.keys.get(value.key)) for value in plan.values]
-    return replace(plan, values=tuple(value for value in values if value is not None))
-
-
-def _renamed(value: Value, metric: str | None) -> Value | None:
-    if metric is None:
-        return value
-    if not metric:
-        return None
-    return replace(value, name=metric, loss_order=0 if metric == "loss" else None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -81,11 +81,18 @@ class Plan:
 
 
 NOISE = Plan(kind=Kind.NOISE)
+_NO_NAMES: Mapping[str, str] = {}
 
 
-def make_plan(message: str, numbers: Sequence[str], first_slot: int = 0) -> Plan:
-    """The plan of a message by its shape and the ``numbers`` of one line with it (all of the line)."""
-    fields = read_fields(message, first_slot)
+def make_plan(
+    message: str, numbers: Sequence[str], first_slot: int = 0, names: Mapping[str, str] = _NO_NAMES
+) -> Plan:
+    """The plan of a message by its shape and the ``numbers`` of one line with it (all of the line).
+
+    ``names`` is what a dialect calls things: a key, the word behind a value, or its place (``#0``), to the
+    name that is meant; to an empty one where it is no value.
+    """
+    fields = _renamed(read_fields(message, first_slot), names)
     if not fields:
         return NOISE
     counter = find_counter(fields, numbers)
@@ -104,6 +111,19 @@ def make_plan(message: str, numbers: Sequence[str], first_slot: int = 0) -> Plan
     if plan.kind is Kind.NOISE:
         return replace(NOISE, looks_like_record=any(value.loss_order is not None for value in values))
     return plan
+
+
+def _renamed(fields: Sequence[Field], names: Mapping[str, str]) -> Sequence[Field]:
+    if not names:
+        return fields
+    renamed = []
+    for at, field in enumerate(fields):
+        name = names.get(field.key or field.after or f"#{at}")
+        if name is None:
+            renamed.append(field)
+        elif name:
+            renamed.append(replace(field, key=name, place=Place.KEYED, separator=":", after=""))
+    return renamed
 
 
 def is_telling(value: Value) -> bool:

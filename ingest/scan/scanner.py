@@ -20,7 +20,7 @@ from .chains import Chain
 from .clean import Cleaner
 from .clock import Clock
 from .counting import Style
-from .knowledge import Knowledge, adapted
+from .knowledge import Knowledge
 from .layouts import Layout
 from .losses import LossChoice
 from .pieces import Piece, ShapeLines, group_lines
@@ -105,7 +105,7 @@ class TextScanner:
             self._knowledge.listen(known, group, lines)
             if known.takes_lines:
                 continue
-            plan = adapted(self._book.plan_of(group.shape, group.example), known.dialect)
+            plan = self._book.plan_of(group.shape, group.example)
             if plan.layout is not Layout.NONE:
                 laid += [Laid(at, plan.layout, _text(lines[at])) for at in group.line_S.tolist()]
                 continue

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from firstfault.telemetry import MAX_RANK
 
+from .dialects import dialect_of
 from .layouts import Layout, layout_of
 from .plans import NOISE, Kind, Plan, make_plan
 from .prefixes import Part, Prefix, read_prefix
@@ -80,7 +81,9 @@ def _plan(shape: bytes, example: bytes) -> Plan:
     if first_slot + len(message.numbers) != len(starts):  # the prefix ends inside a number
         prefix, first_slot, message = Prefix(0), 0, tokenize(example)
     numbers = [number.decode() for number in tokenize(example).numbers]
-    plan = make_plan(message.shape.decode("utf-8", "replace"), numbers, first_slot)
+    dialect = dialect_of(example)
+    names = {} if dialect is None else dialect.names
+    plan = make_plan(message.shape.decode("utf-8", "replace"), numbers, first_slot, names)
     rank = prefix.get(Part.RANK)
     if plan.rank_slot >= 0 or rank is None:
         return plan
