@@ -8,28 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from .html_axis import Scale, number_words, round_values, scale_for
+from .html_lines import TALL, WIDE, Line, Span, band, lane, stroke
 from .html_markup import Markup, join, tag
-from .picture_curve import CurveBucket, thinned
+from .picture_curve import thinned
 
 HEIGHT = 210
 """Pixels of the plotting area."""
 _LANE, _MARKS, _FOOT = 16, 18, 18
 """Pixels of the lane for what is not finite, of the row of marks, and of the iterations below."""
-_WIDE, _TALL = 2000, 400
-"""Units of the stretched picture: whole numbers are exact enough and short."""
 MAX_POINTS = 480
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One attempt's curve; one that was given up is drawn soft."""
-
-    attempt: int
-    buckets: Sequence[CurveBucket]
-    is_soft: bool = False
+_FLAT = 12
+"""Pixels of the plotting area where no value is finite: only the lane is of interest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +48,11 @@ class Chart:
     word: str = "fault"
     pins: Sequence[Pin] = field(default_factory=tuple)
 
+    @property
+    def span(self) -> Span:
+        """The iterations of its width."""
+        return Span(self.first, self.last)
+
 
 def draw_chart(chart: Chart) -> Markup:
     """The chart as one element; its words are in its title and description too."""
@@ -65,7 +61,7 @@ def draw_chart(chart: Chart) -> Markup:
     has_lane = any(bucket.nonfinite for line in lines for bucket in line.buckets)
     has_pins = bool(chart.pins) or chart.onset is not None or chart.last_good is not None
     top = _LANE if has_lane else 4
-    bottom = top + HEIGHT
+    bottom = top + (HEIGHT if scale else _FLAT)
     height = bottom + (_MARKS if has_pins else 4) + _FOOT
     return tag(
         "svg",
@@ -101,13 +97,8 @@ def _extremes(lines: Sequence[Line]) -> Iterator[float]:
                 yield bucket.high
 
 
-def _share(chart: Chart, iteration: float) -> float:
-    """The place of an iteration, 0 to 1."""
-    return min(1.0, max(0.0, (iteration - chart.first) / max(1, chart.last - chart.first)))
-
-
 def _percent(chart: Chart, iteration: float) -> str:
-    return f"{100 * _share(chart, iteration):.2f}%"
+    return f"{100 * chart.span.at(iteration):.2f}%"
 
 
 def _value_axis(scale: Scale, top: int) -> Markup:
@@ -134,10 +125,10 @@ def _value_words(scale: Scale, top: int) -> Markup:
 def _curves(chart: Chart, lines: Sequence[Line], scale: Scale, top: int) -> Markup:
     parts: list[Markup] = []
     for line in lines:
-        band = "" if line.is_soft else _band(chart, line, scale)
-        parts += [tag("path", class_="band", d=band)] if band else []
-        stroke = _stroke(chart, line, scale)
-        parts += [tag("path", class_="soft-line" if line.is_soft else "line", d=stroke)] if stroke else []
+        area = "" if line.is_soft else band(chart.span, line, scale)
+        parts += [tag("path", class_="band", d=area)] if area else []
+        path = stroke(chart.span, line, scale)
+        parts += [tag("path", class_="soft-line" if line.is_soft else "line", d=path)] if path else []
     return tag(
         "svg",
         *parts,
@@ -145,74 +136,15 @@ def _curves(chart: Chart, lines: Sequence[Line], scale: Scale, top: int) -> Mark
         y=top,
         width="100%",
         height=HEIGHT,
-        viewBox=f"0 0 {_WIDE} {_TALL}",
+        viewBox=f"0 0 {WIDE} {TALL}",
         preserveAspectRatio="none",
         aria_hidden="true",
     )
 
 
-def _stroke(chart: Chart, line: Line, scale: Scale) -> str:
-    """The line through start, least, greatest and end of each bucket; broken where nothing was finite."""
-    words: list[str] = []
-    reach = _usual_step(line.buckets) * 8
-    before: CurveBucket | None = None
-    for bucket in line.buckets:
-        if bucket.start is None or bucket.least is None or bucket.greatest is None or bucket.end is None:
-            before = None
-            continue
-        x = round(_share(chart, (bucket.first + bucket.last) / 2) * _WIDE)
-        values = dict.fromkeys((bucket.start, bucket.least, bucket.greatest, bucket.end))
-        places = list(dict.fromkeys(round((1 - scale.at(value)) * _TALL) for value in values))
-        is_joined = before is not None and bucket.first - before.last <= reach
-        words.append(f"{'L' if is_joined else 'M'}{x} {places[0]}" + ("" if is_joined else "h0"))
-        words += [f"V{place}" for place in places[1:]]
-        before = bucket
-    return "".join(words)
-
-
-def _band(chart: Chart, line: Line, scale: Scale) -> str:
-    """The area between the least and the greatest rank."""
-    areas: list[str] = []
-    run: list[tuple[int, int, int]] = []
-    for bucket in (*line.buckets, None):
-        if bucket is not None and bucket.low is not None and bucket.high is not None:
-            x = round(_share(chart, (bucket.first + bucket.last) / 2) * _WIDE)
-            run.append(
-                (x, round((1 - scale.at(bucket.high)) * _TALL), round((1 - scale.at(bucket.low)) * _TALL))
-            )
-        elif run:
-            if any(low > high for _, high, low in run):
-                there = "L".join(f"{x} {high}" for x, high, _ in run)
-                back = "L".join(f"{x} {low}" for x, _, low in reversed(run))
-                areas.append(f"M{there}L{back}Z")
-            run = []
-    return "".join(areas)
-
-
-def _usual_step(buckets: Sequence[CurveBucket]) -> int:
-    """The usual distance between two buckets."""
-    steps = sorted(two.first - one.last for one, two in pairwise(buckets))
-    return max(1, steps[len(steps) // 2]) if steps else 1
-
-
 def _lane(chart: Chart, lines: Sequence[Line]) -> Markup:
     """Ticks where values were not finite: NaN is no gap."""
-    spans: list[tuple[float, float]] = []
-    for line in lines:
-        for bucket in line.buckets:
-            if bucket.nonfinite:
-                left = _share(chart, bucket.first) * _WIDE
-                right = max(left + 4, _share(chart, bucket.last) * _WIDE)  # 4: two pixels of a phone
-                if spans and left - spans[-1][1] < 4:
-                    spans[-1] = spans[-1][0], max(spans[-1][1], right)
-                else:
-                    spans.append((left, right))
-    path = "".join(f"M{left:.0f} 0H{right:.0f}V10H{left:.0f}Z" for left, right in spans)
-    kinds = {
-        word: sum(getattr(bucket, kind) for line in lines for bucket in line.buckets)
-        for kind, word in (("nan", "NaN"), ("posinf", "Infinity"), ("neginf", "−Infinity"))
-    }
-    words = ", ".join(f"{word} {count}" for word, count in kinds.items() if count)
+    path = lane(chart.span, lines)
     inner = tag(
         "svg",
         tag("path", class_="bad-lane", d=path),
@@ -220,24 +152,18 @@ def _lane(chart: Chart, lines: Sequence[Line]) -> Markup:
         y="2",
         width="100%",
         height="10",
-        viewBox=f"0 0 {_WIDE} 10",
+        viewBox=f"0 0 {WIDE} 10",
         preserveAspectRatio="none",
         aria_hidden="true",
     )
-    middle = (spans[0][0] + spans[-1][1]) / 2 / _WIDE
-    at = {"x": "2"} if middle > 0.5 else {"x": "99.7%", "text_anchor": "end"}
-    return join(
-        tag("line", class_="edge", x1="0", x2="100%", y1=14, y2=14),
-        inner,
-        tag("text", words, class_="badword", y="11", **at),
-    )
+    return join(tag("line", class_="edge", x1="0", x2="100%", y1=14, y2=14), inner)
 
 
 def _onset_area(chart: Chart, bottom: int) -> Markup | None:
     """The interval in which it began."""
     if chart.onset is None or chart.last_clean is None or chart.onset - chart.last_clean <= 1:
         return None
-    left, right = _share(chart, chart.last_clean), _share(chart, chart.onset)
+    left, right = chart.span.at(chart.last_clean), chart.span.at(chart.onset)
     return tag(
         "rect",
         class_="interval",
@@ -266,8 +192,8 @@ def _pins(chart: Chart, y: int) -> Markup:
         if not chart.first <= pin.iteration <= chart.last:
             continue
         # one glyph a place: what is closer than 1/150 of the width cannot be told apart
-        key = (pin.glyph, round(150 * _share(chart, pin.iteration)))
-        share = _share(chart, pin.iteration)
+        key = (pin.glyph, round(150 * chart.span.at(pin.iteration)))
+        share = chart.span.at(pin.iteration)
         anchor = "start" if share < 0.01 else "end" if share > 0.99 else "middle"
         kept.setdefault(
             key,
@@ -289,7 +215,7 @@ def _foot(chart: Chart, bottom: int, height: int) -> Markup:
     for tick in ticks:
         if tick != int(tick):
             continue
-        share = _share(chart, tick)
+        share = chart.span.at(tick)
         anchor = "start" if share < 0.04 else "end" if share > 0.96 else "middle"
         parts.append(
             tag(

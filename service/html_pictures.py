@@ -9,7 +9,8 @@ from typing import Any
 
 from .html_axis import number_words
 from .html_cards import card
-from .html_chart import Chart, Line, Pin, draw_chart, is_log
+from .html_chart import Chart, Pin, draw_chart, is_log
+from .html_lines import Line, nonfinite_words
 from .html_marks import legend_of, pins_of
 from .html_markup import Markup, data, tag
 from .html_numbers import numbers_table
@@ -125,6 +126,7 @@ def _figure(scene: Scene, metric: str, at: int) -> Markup:
         tag("b", data(_name(metric), 80)),
         " ",
         tag("span", ", ".join(word for word in note if word), class_="soft"),
+        tag("b", " ", bad, class_="nonfinite") if (bad := nonfinite_words(chart.lines)) else None,
     )
     return tag("figure", caption, draw_chart(chart), legend_of(chart, pins) if at == 0 else None)
 
@@ -133,7 +135,8 @@ def _closer(scene: Scene, metric: str) -> Markup | None:
     """The curve around the onset alone, where the whole of it shows too little of that."""
     whole = _chart(scene, metric, 0, [pin for pin, _ in pins_of(scene.verdict, scene.pictures)])
     buckets = next((line.buckets for line in whole.lines if not line.is_soft), ())
-    if whole.onset is None or len(buckets) < _CLOSER_FROM:
+    has_curve = any(bucket.start is not None for bucket in buckets)
+    if whole.onset is None or len(buckets) < _CLOSER_FROM or not has_curve:
         return None
     firsts = [bucket.first for bucket in buckets]
     clean = whole.onset if whole.last_clean is None else whole.last_clean

@@ -25,7 +25,7 @@ def recognised(
     if not notes:
         return []
     words = [
-        _file_words(notes),
+        _file_words(notes, is_long=is_long),
         _column_words(notes, is_long=is_long),
         _iteration_words(strides, ranks, is_long=is_long),
     ]
@@ -44,10 +44,10 @@ def formats_words(notes: Sequence[FileNotes]) -> str:
     return ", ".join(f"{count} {clean(name, 60)}" for name, count in counts.most_common())
 
 
-def _file_words(notes: Sequence[FileNotes]) -> str:
+def _file_words(notes: Sequence[FileNotes], *, is_long: bool) -> str:
     counters = list(dict.fromkeys(note.understood.counter for note in notes if note.understood.counter))
     counter = f"; counts by {clean(' and '.join(counters[:2]), 60)}" if counters else ""
-    names = _path_words(notes[0].path)
+    names = clean(notes[0].path, 300) if is_long else _path_words(notes[0].path)
     if len(notes) == 1:
         return f"{names}: {clean(notes[0].understood.format or 'of no format', 60)}{counter}"
     return f"{len(notes)} files, {names} first: {formats_words(notes)}{counter}"

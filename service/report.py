@@ -13,7 +13,7 @@ from .ink import WIDTH, Ink, clean, table, wrap
 from .plot import Marks, draw
 from .rank_words import rank_words
 from .reasons import field, reasons
-from .recognised import recognised
+from .recognised import formats_words, recognised
 from .sentence import LABEL_WORDS, Incident, Verdict, root_incident, subject
 from .sufficiency import headline, label_words, why_too_little
 
@@ -77,7 +77,9 @@ def summary_table(judged: Sequence[Judged], ink: Ink) -> str:
     rows: list[Sequence[str]] = [("run", "verdict", "ranks", "since", "judged to")]
     rows += [_summary_row(one) for one in judged]
     painted = [_label_style(one) for one in judged]
-    return "\n".join([ink.paint(title, "bold"), "", *table(rows, ink, styles=painted)])
+    notes = {note.path: note for one in judged for note in one.notes}
+    read = field("Read", f"{len(notes)} files: {formats_words(list(notes.values()))}", ink) if notes else []
+    return "\n".join([ink.paint(title, "bold"), "", *read, *table(rows, ink, styles=painted)])
 
 
 def run_report(judged: Judged, ink: Ink, *, is_detailed: bool = False) -> str:

@@ -120,7 +120,7 @@ def test_equal_logs_give_equal_bytes(tmp_path: Path) -> None:
 def test_a_nan_is_a_lane_and_no_gap(tmp_path: Path) -> None:
     losses = [3.0 - at / 100 for at in range(60)] + ["nan"] * 5 + ["inf"]
     page = page_for(write_log(tmp_path / "run.csv", csv_lines(losses)))
-    assert 'class="badword"' in page
+    assert 'class="bad-lane"' in page
     assert "NaN 5, Infinity 1" in page
     assert "6 values are NaN or infinite. Fault at iteration 60." in page
 
