@@ -22,6 +22,7 @@ _MIN_BYTES = 16
 """Shorter files are too little to tell an encoding by."""
 _MAX_ODD_ZEROS = 0.02
 """Share of zeros on the side of the characters: none in a text, but for damage."""
+_HOLE = bytes(8)
 _ZERO_RUN = re.compile(rb"\0{8,}")
 """Space that was set aside and never written; single zeros are the business of whoever reads the lines."""
 
@@ -55,6 +56,20 @@ def to_utf8(chunks: Iterator[bytes], codec: str) -> Iterator[bytes]:
         text = decoder.decode(chunk)
         yield (text.removeprefix("\ufeff") if is_first else text).encode("utf-8", "replace")
         is_first = is_first and not text
+
+
+def without_leading_zeros(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The chunks without a hole at the front: a log that was cut while its writer kept its place has one."""
+    is_hole = True
+    for chunk in chunks:
+        if is_hole and chunk.startswith(_HOLE):
+            rest = chunk.lstrip(b"\0")
+            is_hole = not rest
+            if rest:
+                yield rest
+        else:
+            is_hole = False
+            yield chunk
 
 
 def without_zero_runs(chunks: Iterator[bytes]) -> Iterator[bytes]:

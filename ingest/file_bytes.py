@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
 from .compression import TruncatedInput, open_bounded
-from .encodings import to_utf8, wide_encoding
+from .encodings import to_utf8, wide_encoding, without_leading_zeros
 from .errors import UnreadableInput
 from .sniff import HEAD_BYTES, Packing, packing_of
 
@@ -68,7 +68,7 @@ class FileBytes:
                 self._stream = stream
                 packing = packing_of(stream.read(8))
                 stream.seek(0)
-                chunks = self._unpacked(stream, path, is_first=is_first)
+                chunks = without_leading_zeros(self._unpacked(stream, path, is_first=is_first))
                 head = _first(chunks, HEAD_BYTES)
                 codec = wide_encoding(b"".join(head)[:HEAD_BYTES])
                 if is_first:

@@ -15,7 +15,7 @@ from firstfault.wire import Defaults
 
 from .blocks import Ints, RecordBatch
 from .documents import DOCUMENTS, document_reader
-from .encodings import UTF8_MARK, without_zero_runs
+from .encodings import UTF8_MARK, as_8_bit, without_zero_runs
 from .errors import UnreadableInput
 from .file_bytes import FileBytes, unpacked_copy
 from .folders import form_of_folder
@@ -30,6 +30,7 @@ __all__ = ["FileConfig", "FileNotes", "FileReader"]
 
 _ROWS = (Format.TABLE, Format.JSON_LINES, Format.JSON)
 _COLUMNAR = frozenset({Format.ARROW, Format.PARQUET})
+_STRUCTURED = frozenset({Format.TABLE, Format.JSON_LINES})
 _TOLD = 5
 """Files that a sentence names."""
 
@@ -133,7 +134,7 @@ class FileReader:
         self.holds_rows = form in _ROWS
         everything = chain(head_chunks, chunks)
         if form not in DOCUMENTS and form not in _COLUMNAR:
-            yield from self._text(head, everything, is_table=form is Format.TABLE)
+            yield from self._text(head, everything, form)
         elif self._bytes.is_plain:
             yield from self._whole(form, self.path)
             self._bytes.skip()
@@ -183,7 +184,7 @@ class FileReader:
         self.notes = replace(self.notes, understood=self._lines.understood())
         return self._lines
 
-    def _text(self, head: bytes, chunks: Iterator[bytes], *, is_table: bool) -> Iterator[RecordBatch]:
+    def _text(self, head: bytes, chunks: Iterator[bytes], form: Format) -> Iterator[RecordBatch]:
         head = head.removeprefix(UTF8_MARK)
         if b"\0" in head:
             head = next(without_zero_runs(iter([head])))
@@ -191,10 +192,13 @@ class FileReader:
         if b"\n" not in head and b"\r" in head:  # lines of old Mac software
             self._is_as_it_lies = False
             head, chunks = head.replace(b"\r", b"\n"), (chunk.replace(b"\r", b"\n") for chunk in chunks)
-        lines = self.begin(head[: last_line_end(head)] or head)
-        border = last_record_end if is_table else last_line_end
+        head = head[: last_line_end(head)] or head
+        lines = self.begin(as_8_bit(head) if form in _STRUCTURED else head)
+        border = last_record_end if form is Format.TABLE else last_line_end
+        # What is no UTF-8 in our own lines is damage, here as from anywhere.
+        is_foreign = form in _STRUCTURED and not lines.is_wire
         for piece in whole_lines(_without_mark(chunks), self._config.piece_bytes, border):
-            yield lines.decode(piece)
+            yield lines.decode(as_8_bit(piece) if is_foreign else piece)
         if (rest := lines.finish()) is not None:
             yield rest
 

@@ -8,7 +8,7 @@ placed by its times. Axes: P points, N records.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -54,6 +54,20 @@ class Points:
         self.time_P.append(time)
         self.value_P.append(value)
         self.part_P.append(part)
+
+    def of_parts(self, parts: Collection[int]) -> Points:
+        """The scalars that came from these files alone."""
+        keep = np.flatnonzero(np.isin(np.array(self.part_P, np.int64), list(parts)))
+        other = Points(names=dict(self.names))
+        for mine, theirs in (
+            (self.name_P, other.name_P),
+            (self.step_P, other.step_P),
+            (self.time_P, other.time_P),
+            (self.value_P, other.value_P),
+            (self.part_P, other.part_P),
+        ):
+            theirs.frombytes(np.array(mine)[keep].tobytes())
+        return other
 
 
 class Meanings(Protocol):

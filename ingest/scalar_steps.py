@@ -15,6 +15,9 @@ _OTHER_COUNTER = 0.2
 """How far the steps of a series lie from the main ones at the same times, as a share of the main span,
 to be of another counter: epochs against iterations differ by nearly all of it."""
 _MIN_POINTS = 2
+_CONCURRENT_SHARE = 0.5
+"""How much of the shorter of two files must lie inside the other to be written at the same time: one that
+is begun while the last values of the one before are still written overlaps by little."""
 
 
 def attempts_of(name_P: Ints, step_P: Ints, part_P: Ints) -> Ints:
@@ -40,6 +43,33 @@ def attempts_of(name_P: Ints, step_P: Ints, part_P: Ints) -> Ints:
             start = int(np.flatnonzero(part_P[before : at + 1] == part_P[at])[0]) + before
         attempt_P[start:] += 1
     return attempt_P
+
+
+def lanes_of(name_P: Ints, part_P: Ints, time_P: Floats) -> list[list[int]]:
+    """Files in groups of which none was written at the same time as another with the same series.
+
+    A process that starts again writes a file after the other; files side by side are of other processes.
+    """
+    spans = {}
+    for part in np.unique(part_P).tolist():
+        mine = part_P == part
+        times = time_P[mine]
+        spans[part] = (float(times.min()), float(times.max()), set(np.unique(name_P[mine]).tolist()))
+    lanes: list[list[int]] = []
+    for part in sorted(spans, key=lambda part: (spans[part][0], part)):
+        for lane in lanes:
+            if not any(_are_concurrent(spans[part], spans[other]) for other in lane):
+                lane.append(part)
+                break
+        else:
+            lanes.append([part])
+    return lanes
+
+
+def _are_concurrent(one: tuple[float, float, set[int]], other: tuple[float, float, set[int]]) -> bool:
+    shared = min(one[1], other[1]) - max(one[0], other[0])
+    shorter = min(one[1] - one[0], other[1] - other[0])
+    return bool(one[2] & other[2]) and shorter > 0 and shared > _CONCURRENT_SHARE * shorter
 
 
 def _falls_by_name(name_P: Ints, step_P: Ints) -> dict[int, Ints]:

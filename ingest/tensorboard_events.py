@@ -8,12 +8,13 @@ bring a web server, gRPC and an imaging library along, and repeats a damaged rec
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 from google.protobuf.message import DecodeError
 
 from firstfault.wire import Defaults
@@ -25,6 +26,7 @@ from .log_reader import FileConfig, Understood
 from .proto_messages import message_classes
 from .scalar_names import names_of
 from .scalar_points import Points, assemble, batches
+from .scalar_steps import lanes_of
 from .tensor_scalar import TENSOR, scalar_of
 
 MAX_RECORD_BYTES = 1 << 28
@@ -75,10 +77,22 @@ def read(path: Path, defaults: Defaults, config: FileConfig) -> Iterator[tuple[R
         remarks += _read_file(file, points, part)
     if not len(points):
         raise UnreadableInput(f"{path}: {'; '.join(['holds no scalar', *remarks])}")
+    lanes = lanes_of(*(np.array(each) for each in (points.name_P, points.part_P, points.time_P)))
+    if len(lanes) > 1:
+        remarks.append(f"event files were written at the same time: judged as {len(lanes)} runs of their own")
+    elif len(files) > 1:
+        remarks.append(f"{len(files)} event files of one folder are read as one run")
+    for at, lane in enumerate(lanes):
+        own = points if len(lanes) == 1 else points.of_parts(lane)
+        run = f"{defaults.run}-{at + 1}" if len(lanes) > 1 else defaults.run
+        yield from _of_run(own, replace(defaults, run=run), config, remarks, path)
+
+
+def _of_run(
+    points: Points, defaults: Defaults, config: FileConfig, remarks: Sequence[str], path: Path
+) -> Iterator[tuple[RecordBatch, Understood]]:
     named = names_of(points, config.columns, "step")
     assembled = assemble(points)
-    if len(files) > 1:
-        remarks.append(f"{len(files)} event files of one folder are read as one run")
     understood = Understood(
         format="TensorBoard events",
         counter=assembled.counter,

@@ -102,3 +102,29 @@ def test_wide_text_is_the_same_however_it_is_cut(text: str, size: int) -> None:
 def test_every_byte_has_a_meaning_in_8_bits(data: bytes) -> None:
     assert as_8_bit(as_8_bit(data)) == as_8_bit(data)
     wide_encoding(data)
+
+
+def test_a_table_of_8_bits_keeps_the_names_of_its_columns(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes("step,loss,durée\n1,2.0,3.5\n2,1.0,3.5\n".encode("latin-1"))
+
+    assert values_of(read_all(source_of(path)), "durée") == [3.5, 3.5]
+
+
+def test_lines_of_other_loggers_may_be_of_8_bits_and_ours_not(tmp_path: Path) -> None:
+    foreign, own = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    foreign.write_bytes('{"step": 1, "loss": 2.0, "note": "durée"}\n'.encode("latin-1") * 3)
+    own.write_bytes(b'{"run": "r", "rank": 0, "iteration": 1, "loss": 2.0}\n' * 2)
+    own.write_bytes(
+        own.read_bytes() + '{"run": "r", "rank": 0, "iteration": 2, "note": "é"}\n'.encode("latin-1")
+    )
+
+    assert values_of(read_all(source_of(foreign)), "loss") == [2.0] * 3
+    assert len(read_all(source_of(own)).rejected) == 1
+
+
+def test_a_hole_at_the_front_of_a_log_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(bytes(1 << 20) + TABLE.encode())
+
+    assert len(read_all(source_of(path))) == 50

@@ -176,3 +176,24 @@ def test_damaged_files_give_records_or_a_reason(
         rows = 0
 
     assert rows <= len(STEPS)
+
+
+def test_event_files_written_at_the_same_time_are_runs_of_their_own(tmp_path: Path) -> None:
+    for host in ("a", "b"):
+        write_events(tmp_path, [("loss", step, 1.0) for step in range(50)], host=host)
+    write_events(tmp_path, [("loss", step, 1.0) for step in range(40, 60)], at=1_764_470_100, host="a")
+    source = FileSource(Job("r", (JobFile(str(tmp_path)),)))
+
+    runs = {(record.run, record.attempt) for record in records_from_batch(read_all(source))}
+
+    assert runs == {("r-1", 0), ("r-1", 1), ("r-2", 0)}
+    assert any("judged as 2 runs of their own" in remark for remark in source.notes[0].remarks)
+
+
+def test_files_of_other_series_at_the_same_time_are_one_run(tmp_path: Path) -> None:
+    write_events(tmp_path, [("loss", step, 1.0) for step in range(50)], host="a")
+    write_events(tmp_path, [("eval/loss", step, 1.0) for step in range(50)], host="b")
+
+    batch = read_all(FileSource(Job("r", (JobFile(str(tmp_path)),))))
+
+    assert (len(batch), set(batch.numbers), batch.runs) == (50, {"loss", "eval_loss"}, ("r",))
