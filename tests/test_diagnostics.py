@@ -130,3 +130,21 @@ def test_any_damage_gives_a_report_or_none(
     path.write_bytes(bytes(raw))
 
     diagnostics_of(path)
+
+
+@pytest.mark.parametrize("text", [dcgm({0: "Fail"}), ASCEND_JSON, ASCEND_TABLE, SMI])
+def test_a_log_into_which_a_report_was_printed_is_a_log(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "slurm.out"
+    path.write_text(text + "\n" + "".join(f"step: {step} loss: 1.5\n" for step in range(1000)))
+
+    assert diagnostics_of(path) is None
+
+
+def test_a_deep_report_is_read_to_a_bounded_depth(tmp_path: Path) -> None:
+    path = tmp_path / "smi.xml"
+    deep = "<a>" * 20_000 + "1" + "</a>" * 20_000
+    path.write_text(f"<nvidia_smi_log><gpu id='0'><ecc_errors>{deep}</ecc_errors></gpu></nvidia_smi_log>")
+
+    report = diagnostics_of(path)
+
+    assert report is not None and not report.findings

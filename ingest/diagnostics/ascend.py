@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from pydantic_core import from_json
 
-from .report import MAX_FINDINGS, MAX_TEXT, DiagnosticReport, Finding, Place
+from .report import MAX_BESIDE, MAX_FINDINGS, MAX_TEXT, DiagnosticReport, Finding, Place
 
 _WARNINGS = ("GENERAL_WARN", "IMPORTANT_WARN", "EMERGENCY_WARN")
 _RESULTS = ("PASS", "FAIL", *_WARNINGS)
@@ -30,6 +30,8 @@ _NAME_KEY = re.compile(
 )
 _TEXT_KEY = re.compile(r"message|detail|reason|suggest|advice|info|desc", re.IGNORECASE)
 _MAX_DEPTH = 16
+MIN_SHARE = 0.2
+"""Lines with a result among all lines of a table: fewer are a log in which such a table was printed."""
 
 Result = tuple[str | None, str, str, str]
 """(device, test, result word, text)."""
@@ -41,7 +43,12 @@ def read_ascend(text: str, path: str, host: str | None) -> DiagnosticReport | No
     is_told = is_named or any(word in text for word in _WARNINGS)
     if not is_told and (_TEST.search(text) is None or _WORD.search(text) is None):
         return None
-    results = list(_of_json(text)) or list(_of_lines(text))
+    results = list(_of_json(text))
+    if not results:
+        results = list(_of_lines(text))
+        filled = sum(1 for line in text.splitlines() if line.strip())
+        if len(results) < MIN_SHARE * filled:
+            return None
     known = [each for each in results if _TEST.search(each[1])]
     if not known:
         return None
@@ -79,7 +86,7 @@ def _report(results: list[Result], path: str, host: str | None) -> DiagnosticRep
 def _of_json(text: str) -> Iterator[Result]:
     start = min((at for at in (text.find("{"), text.find("[")) if at >= 0), default=-1)
     end = max(text.rfind("}"), text.rfind("]")) + 1
-    if start < 0:
+    if start < 0 or len(text) - (end - start) > MAX_BESIDE:
         return
     try:
         node = from_json(text[start:end])

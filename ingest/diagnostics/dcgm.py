@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from pydantic_core import from_json
 
-from .report import MAX_FINDINGS, MAX_TEXT, DiagnosticReport, Finding, Place
+from .report import MAX_BESIDE, MAX_FINDINGS, MAX_TEXT, DiagnosticReport, Finding, Place
 
 _ROOT = re.compile(r"^DCGM\b.*Diagnostic$")
 _SOFTWARE = "deployment"
@@ -24,7 +24,7 @@ _OF_DEVICES = re.compile(r"page retirement|row remap|inforom", re.IGNORECASE)
 def read_dcgm(text: str, path: str, host: str | None) -> DiagnosticReport | None:
     """The report in ``text``; None if it is none. Lines of the command around the JSON are passed over."""
     start, end = text.find("{"), text.rfind("}") + 1
-    if start < 0 or "Diagnostic" not in text:
+    if start < 0 or "Diagnostic" not in text or len(text) - (end - start) > MAX_BESIDE:
         return None
     try:
         node = from_json(text[start:end])

@@ -8,17 +8,21 @@ import re
 from collections.abc import Iterator, Mapping
 from xml.etree import ElementTree
 
-from .report import MAX_FINDINGS, DiagnosticReport, Finding, Place
+from .report import MAX_BESIDE, MAX_FINDINGS, DiagnosticReport, Finding, Place
 
 _PCI = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-9A-Fa-f])?")
+_XML_END = "</nvidia_smi_log>"
+_MAX_DEPTH = 8
+"""Elements inside each other: the counters lie at four."""
 _VOLATILE = "since the driver was loaded"
 _AGGREGATE = "over the life of the device"
 
 
 def read_nvidia_smi(text: str, path: str, host: str | None) -> DiagnosticReport | None:
     """The report in ``text``; None if it is none."""
-    if "<nvidia_smi_log>" in text:
-        return _of_xml(text[text.index("<nvidia_smi_log>") :], path, host)
+    start, end = text.find("<nvidia_smi_log>"), text.rfind(_XML_END) + len(_XML_END)
+    if 0 <= start < end and len(text) - (end - start) <= MAX_BESIDE:
+        return _of_xml(text[start:end], path, host)
     first = text.lstrip().partition("\n")[0]
     if "," in first and ("ecc." in first or "retired_pages" in first or "remapped_rows" in first):
         return _of_table(text.lstrip(), path, host)
@@ -37,9 +41,7 @@ def _of_xml(text: str, path: str, host: str | None) -> DiagnosticReport | None:
     for index, gpu in enumerate(root.iter("gpu")):
         names = (gpu.get("id"), gpu.findtext("uuid"), gpu.findtext("serial"))
         place = _place(str(index), names, host)
-        values = {
-            "/".join(trail): (leaf.text or "").strip() for trail, leaf in _leaves(gpu, ()) if len(trail) < 8
-        }
+        values = {"/".join(trail): (leaf.text or "").strip() for trail, leaf in _leaves(gpu, ())}
         findings += _findings(values, place)
     return _report(findings, path)
 
@@ -49,7 +51,7 @@ def _leaves(
 ) -> Iterator[tuple[tuple[str, ...], ElementTree.Element]]:
     for child in node:
         trail = (*above, child.tag)
-        if len(child):
+        if len(child) and len(trail) < _MAX_DEPTH:
             yield from _leaves(child, trail)
         else:
             yield trail, child

@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from ingest.encodings import wide_encoding
 from ingest.errors import UnreadableInput
 from ingest.file_bytes import FileBytes
+from ingest.sniff import Packing, packing_of
 
 from .ascend import read_ascend
 from .dcgm import read_dcgm
@@ -36,6 +38,8 @@ def diagnostics_of(path: Path, *, is_named: bool = False) -> DiagnosticReport | 
     Raises:
         UnreadableInput: it cannot be opened, or is damaged.
     """
+    if not is_named and not _may_be_one(path):
+        return None
     remarks: list[str] = []
     chunks = FileBytes([path], str(path), remarks.append).chunks()
     head = b""
@@ -56,6 +60,17 @@ def diagnostics_of(path: Path, *, is_named: bool = False) -> DiagnosticReport | 
         report = read_kernel(_chain(head, chunks), str(path), host)
         return report if report.findings or is_named else None
     return None
+
+
+def _may_be_one(path: Path) -> bool:
+    """A look at the first bytes, which is all that most files of a folder need."""
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(_HEAD_BYTES)
+    except OSError as error:
+        raise UnreadableInput(f"{path}: {error.strerror}") from error
+    is_plain = packing_of(head) is Packing.PLAIN and wide_encoding(head) is None
+    return not is_plain or _CLUES.search(head) is not None or is_kernel_log(head)
 
 
 def named_report(path: Path) -> DiagnosticReport:

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 MAX_FINDINGS = 1000
 """Findings kept of one report: the first ones; a flood of the same line is one finding with a count."""
 MAX_TEXT = 240
+MAX_BESIDE = 4096
+"""Characters beside a report in its file: what the command said. A log of training into which a report was
+printed at its start is a log."""
 _TOLD = 8
 """Findings that are told for a person."""
 
