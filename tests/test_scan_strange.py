@@ -94,3 +94,12 @@ def test_bare_numbers_beside_a_loss_with_a_name_are_something_else() -> None:
 def test_numbers_with_other_signs_are_no_columns(line: str) -> None:
     with pytest.raises(UnreadableInput):
         scanned(line * 3)
+
+
+def test_the_score_of_deeplearning4j_is_the_loss() -> None:
+    batch = scanned(
+        "INFO ScoreIterationListener - Score at iteration 20 is 2.5\nScore at iteration 40 is NaN\n"
+    )
+
+    assert values(batch, "loss")[20] == 2.5
+    assert np.isnan(values(batch, "loss")[40])

@@ -119,6 +119,13 @@ DIALECTS: tuple[Dialect, ...] = (
         rules=(partial(Saturated, SATURATED_SOFTMAX, 5e-4),),
     ),
     _dialect(
+        "Deeplearning4j",
+        r"\bScore at iteration \d+ is ",
+        "o.d.o.l.ScoreIterationListener - Score at iteration 60 is 0.6931471805599453",
+        "the score is the loss; the iteration may begin again in every epoch",
+        keys={"Score": "loss"},
+    ),
+    _dialect(
         "MMCV",
         r" - mm\w+ - INFO - Epoch ?(?:\(train\) +)?\[\d+\]\[ *\d+/\d+\]",
         "2026-06-28 16:08:16,958 - mmdet - INFO - Epoch [12][700/3953] lr: 1e-04, loss: 4.3, grad_norm: nan",
