@@ -96,6 +96,8 @@ class FollowedFile:
                 self._stream = path.open("rb")
             except FileNotFoundError:  # yet to come, or between two files of a rotation
                 return b""
+            except IsADirectoryError as error:
+                raise UnreadableInput(f"{path}: only logs in lines can be followed, not a folder") from error
             except OSError as error:
                 raise UnreadableInput(f"{path}: {error.strerror}") from error
         data = self._stream.read(_READ_BYTES)
