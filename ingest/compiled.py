@@ -15,11 +15,12 @@ _PACKAGES = ("ingest", "detectors")
 
 
 def compile_function(
-    function: Callable[..., Any], parts: Sequence[Callable[..., Any]] = ()
+    function: Callable[..., Any], parts: Sequence[Callable[..., Any]] = (), *, inlines: bool = False
 ) -> Callable[..., Any]:
     """``function`` compiled, with its parts compiled too; the module itself keeps the plain ones.
 
-    ``parts`` are the functions it calls, each after those that it calls itself.
+    ``parts`` are the functions it calls, each after those that it calls itself. ``inlines``: they are
+    put into it, since a call that hands on arrays takes as long as reading a number of a log.
     """
     prepare_cache()
     names: dict[str, Any] = {}
@@ -28,18 +29,18 @@ def compile_function(
     for part in (*parts, function):
         plain = types.FunctionType(part.__code__, names, part.__name__)
         plain.__module__ = part.__module__
-        names[part.__name__] = _jit(plain)
+        names[part.__name__] = _jit(plain, is_inlined=inlines and part is not function)
     compiled: Callable[..., Any] = names[function.__name__]
     return compiled
 
 
-def _jit(plain: Callable[..., Any]) -> Any:
+def _jit(plain: Callable[..., Any], *, is_inlined: bool) -> Any:
     import numba
 
     try:
-        return numba.njit(cache=True, fastmath=False)(plain)
+        return numba.njit(cache=True, fastmath=False, forceinline=is_inlined)(plain)
     except RuntimeError:  # typed at a prompt: numba keeps nothing of what is in no file
-        return numba.njit(fastmath=False)(plain)
+        return numba.njit(fastmath=False, forceinline=is_inlined)(plain)
 
 
 def prepare_cache() -> None:

@@ -154,7 +154,7 @@ def _clean(data: bytes, config: CleanConfig) -> bytes:
         data = _COLOURED_LINE.sub(lambda line: _BARE_COLOUR.sub(b"", line[0]), data)
     if _WIDE_LEAD in data:
         data = _WIDE_BYTES.sub(lambda sign: _WIDE[sign[0]], data)
-    if any(_holds_pair(data, mark) for mark in _OF_BARS):
+    if b"]" in data and any(_holds_pair(data, mark) for mark in _OF_BARS):
         data = _BAR_END.sub(rb"\g<0>" + b"\n", data)
     return data
 

@@ -9,7 +9,9 @@ several; where nothing counts, records are numbered.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import pairwise
 
 import numpy as np
 
@@ -44,12 +46,22 @@ class Counted:
     series_N: Ints
     value_N: Floats
 
-    def printers(self) -> list[int]:
-        """Those who printed, ascending."""
+    def only(self, rows: Ints | slice) -> Counted:
+        """Some of the lines."""
+        if isinstance(rows, slice):
+            return self
+        return Counted(*(getattr(self, each.name)[rows] for each in fields(self)))
+
+    def by_printer(self) -> Iterator[tuple[int, Ints | slice]]:
+        """The lines of each who printed."""
         first = int(self.printer_N[0])
         if (self.printer_N == first).all():
-            return [first]
-        return [int(printer) for printer in np.unique(self.printer_N)]
+            yield first, slice(None)
+            return
+        order_N = np.argsort(self.printer_N, kind="stable")
+        borders = np.flatnonzero(np.diff(self.printer_N[order_N])) + 1
+        for rows_N in np.split(order_N, borders):
+            yield int(self.printer_N[rows_N[0]]), rows_N
 
 
 @dataclass(slots=True)
@@ -74,7 +86,8 @@ class Clock:
 
     def __init__(self) -> None:
         self._hands: dict[int, _Hand] = {}
-        self._last: _Hand | None = None
+        self._anyone = np.nan
+        """The iteration printed last, by anyone."""
         self._counts_bars: bool | None = None
         """Whether progress bars count (or named steps); None until a record has shown it."""
         self._bar_total = np.nan
@@ -89,16 +102,16 @@ class Clock:
             return np.empty(0, np.int64)
         step_N = self._believed(counted)
         iteration_N = np.full(len(step_N), np.nan)
-        for printer in counted.printers():
-            rows_N = np.flatnonzero(counted.printer_N == printer)
+        printers = list(counted.by_printer())
+        for printer, rows in printers:
             hand = self._hands.setdefault(printer, _Hand())
-            iteration_N[rows_N] = self._of_printer(counted, step_N, rows_N, hand)
+            iteration_N[rows] = self._of_printer(counted.only(rows), step_N[rows], hand)
         if not self._has_steps:  # epochs count only until steps do
             steps_N = np.flatnonzero(~np.isnan(step_N))
             until = int(steps_N[0]) if len(steps_N) else len(step_N)
             self._has_steps = len(steps_N) > 0
             iteration_N[:until] = counted.epoch_N[:until]
-        return self._filled(counted, iteration_N)
+        return self._filled(counted, iteration_N, printers)
 
     def _believed(self, counted: Counted) -> Floats:
         """The steps that count; of a bar beside named steps, or of another bar, none does."""
@@ -135,26 +148,28 @@ class Clock:
             return True
         return any(hand.epoch >= 0 for hand in self._hands.values())
 
-    def _of_printer(self, counted: Counted, step_N: Floats, rows_N: Ints, hand: _Hand) -> Floats:
-        epoch_N = _forward(counted.epoch_N[rows_N], hand.epoch)
-        epochs_N = _forward(counted.epoch_total_N[rows_N], hand.epoch_total)
+    def _of_printer(self, counted: Counted, steps_N: Floats, hand: _Hand) -> Floats:
+        epoch_N = _forward(counted.epoch_N, hand.epoch)
+        epochs_N = _forward(counted.epoch_total_N, hand.epoch_total)
         hand.epoch, hand.epoch_total = float(epoch_N[-1]), float(epochs_N[-1])
-        steps_N = step_N[rows_N]
-        found_N = np.full(len(rows_N), np.nan)
-        at_C = np.flatnonzero(~np.isnan(steps_N))
-        if len(at_C):
-            changes = np.flatnonzero(_differs(epoch_N[at_C])) + 1
-            for part in np.split(at_C, changes):
-                first = part[0]
-                row = rows_N[first]
-                self._enter(
-                    hand,
-                    Style(int(counted.style_N[row])),
-                    (steps_N[first], counted.total_N[row]),
-                    (epoch_N[first], epochs_N[first]),
-                )
-                found_N[part] = steps_N[part] + hand.offset
-                self._leave(hand, steps_N[part])
+        counts_N = ~np.isnan(steps_N)
+        if not counts_N.any():
+            return np.full(len(steps_N), np.nan)
+        at: Ints | slice = slice(None) if counts_N.all() else np.flatnonzero(counts_N)
+        steps_C, epoch_C, epochs_C = steps_N[at], epoch_N[at], epochs_N[at]
+        total_C, style_C = counted.total_N[at], counted.style_N[at]
+        found_C = steps_C.copy()
+        starts = [0, *(np.flatnonzero(_differs(epoch_C)) + 1).tolist(), len(steps_C)]
+        for start, stop in pairwise(starts):
+            step, epoch = (steps_C[start], total_C[start]), (epoch_C[start], epochs_C[start])
+            self._enter(hand, Style(int(style_C[start])), step, epoch)
+            found_C[start:stop] += hand.offset
+            needs_no_length = bool(total_C[start] >= 1 or np.isnan(epoch_C[start]))
+            self._leave(hand, steps_C[start:stop], has_length=needs_no_length)
+        if isinstance(at, slice):
+            return found_C
+        found_N = np.full(len(steps_N), np.nan)
+        found_N[at] = found_C
         return found_N
 
     def _enter(
@@ -199,42 +214,40 @@ class Clock:
         hand.offset += (at - hand.counted_epoch) * length
         self.glued_length = length
 
-    def _leave(self, hand: _Hand, steps_N: Floats) -> None:
-        if len(steps_N) > 1 and steps_N[-1] > steps_N[-2]:
-            hand.interval = float(steps_N[-1] - steps_N[-2])
-        elif steps_N[-1] > hand.last_step:
-            hand.interval = float(steps_N[-1] - hand.last_step)
-        hand.last_step = float(steps_N[-1])
+    def _leave(self, hand: _Hand, steps_C: Floats, *, has_length: bool) -> None:
+        """Note the last step of a stretch, and how far steps are apart where no epoch's length is told."""
+        if not has_length:
+            risen_C = np.diff(steps_C, prepend=hand.last_step)
+            rises = np.flatnonzero(risen_C > 0)
+            hand.interval = float(risen_C[rises[-1]]) if len(rises) else hand.interval
+        hand.last_step = float(steps_C[-1])
 
-    def _filled(self, counted: Counted, iteration_N: Floats) -> Ints:
+    def _filled(
+        self, counted: Counted, iteration_N: Floats, printers: Sequence[tuple[int, Ints | slice]]
+    ) -> Ints:
         """Lines without a counter get that of their printer, or else anyone's, or are numbered."""
-        out_N = np.where(np.isnan(iteration_N), -1.0, iteration_N)
-        filled_N = out_N.copy()
-        for printer, hand in self._hands.items():
-            rows_N = np.flatnonzero(counted.printer_N == printer)
-            if len(rows_N):
-                own_N = _forward(np.where(out_N[rows_N] < 0, np.nan, out_N[rows_N]), hand.iteration)
-                hand.iteration = float(own_N[-1])
-                filled_N[rows_N] = np.where(np.isnan(own_N), -1.0, own_N)
-        missing_N = filled_N < 0
+        filled_N = iteration_N.copy()
+        for printer, rows in printers:
+            hand = self._hands[printer]
+            filled_N[rows] = own_N = _forward(iteration_N[rows], hand.iteration)
+            hand.iteration = float(own_N[-1])
+        anyone_N = _forward(iteration_N, self._anyone)
+        self._anyone = float(anyone_N[-1])
+        missing_N = np.isnan(filled_N)
         if missing_N.any():
-            anyone = np.nan if self._last is None else self._last.iteration
-            others_N = _forward(np.where(out_N < 0, np.nan, out_N), anyone)
-            filled_N = np.where(missing_N & ~np.isnan(others_N), others_N, filled_N)
-        known_N = np.flatnonzero(out_N >= 0)
-        if len(known_N):
-            self._last = _Hand(iteration=float(out_N[known_N[-1]]))
+            filled_N[missing_N] = anyone_N[missing_N]
         self._number(counted, filled_N)
-        return np.clip(filled_N, 0, MAX_ITERATION).astype(np.int64)
+        filled_N[np.isnan(filled_N)] = 0.0
+        return np.clip(filled_N, 0, MAX_ITERATION, out=filled_N).astype(np.int64)
 
     def _number(self, counted: Counted, filled_N: Floats) -> None:
         """Give records without a counter, or with that of a bar that stands still, numbers that rise."""
-        bare_N = counted.is_record_N & (filled_N < 0)
+        bare_N = counted.is_record_N & np.isnan(filled_N)
         if self._counts_bars:
             bare_N |= counted.is_record_N & np.isnan(counted.step_N)
         for at in np.flatnonzero(bare_N).tolist():
             filled_N[at] = self._bare.number(
-                filled_N[at],
+                -1.0 if np.isnan(filled_N[at]) else float(filled_N[at]),
                 int(counted.series_N[at]) if counted.is_telling_N[at] else 0,
                 float(counted.value_N[at]),
             )
@@ -243,6 +256,10 @@ class Clock:
 def _forward(values_N: Floats, before: float) -> Floats:
     """Each NaN replaced by the last value in front of it, or ``before``."""
     known_N = ~np.isnan(values_N)
+    if known_N.all():
+        return values_N
+    if not known_N.any():
+        return np.full(len(values_N), before)
     last_N = np.maximum.accumulate(np.where(known_N, np.arange(1, len(values_N) + 1), 0))
     filled: Floats = np.concatenate(([before], values_N))[last_N]
     return filled

@@ -127,6 +127,8 @@ def _hash_word(bytes_B: NDArray[np.uint8], at: int, limit: int, code: np.uint64)
 
 def _hash_blanks(bytes_B: NDArray[np.uint8], at: int, end: int, code: np.uint64) -> np.uint64:
     """The hash with a run of blanks in front of text: of spaces in a row two."""
+    if at + 1 == end:
+        return (code ^ np.uint64(bytes_B[at])) * _PRIME
     run = 0
     while at < end:
         run = run + 1 if bytes_B[at] == _SPACE else 0
@@ -194,4 +196,4 @@ def group_lines(
 def compiled() -> tuple[Callable[..., Any], Callable[..., Any]]:
     """`scan_lines` and `group_lines`, compiled."""
     parts = (*PARTS, _put, _hash_word, _hash_blanks, _is_drawn, _scan_line)
-    return compile_function(scan_lines, parts), compile_function(group_lines)
+    return compile_function(scan_lines, parts, inlines=True), compile_function(group_lines)

@@ -77,7 +77,7 @@ class Piece:
             line_S = order_L[bounds[at] : bounds[at + 1]]
             example = self[line]
             slots = int(first_L[line + 1] - first_L[line])
-            values_SK = value_T[first_L[line_S][:, np.newaxis] + np.arange(slots)]
+            values_SK = _taken(value_T, first_L[line_S], slots)
             found.append(ShapeLines(tokenize(example).shape, example, line_S, values_SK))
         return found
 
@@ -98,6 +98,15 @@ class Piece:
         for place, start, stop in zip(places, starts, stops, strict=True):
             value_T[place] = number_of(self._data[start:stop])
         return value_T
+
+
+def _taken(value_T: Floats, first_S: Ints, slots: int) -> Floats:
+    """The numbers of lines from ``first_S`` on; without a copy where no other line has any between them."""
+    first, rows = int(first_S[0]), len(first_S)
+    if int(first_S[-1]) - first == slots * (rows - 1):
+        return value_T[first : first + slots * rows].reshape(rows, slots)
+    taken: Floats = value_T[first_S[:, np.newaxis] + np.arange(slots)]
+    return taken
 
 
 def group_lines(lines: list[bytes]) -> list[ShapeLines]:
