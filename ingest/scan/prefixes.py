@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 MAX_PARTS = 24
 """Parts of one prefix that are taken off; the longest real one (a time, brackets, ranks, a place) has ten."""
@@ -144,6 +145,7 @@ _TASK = r"(?:(?P<rank>\d{1,6}):|\[(?P<rank2>\d{1,6})\]:?)(?= )"
 _FRONT, _BEHIND = (
     tuple(re.compile(form.encode()) for form in forms) for forms in (_FORMS, (_OF_SYSLOG, *_FORMS_OF_LOGGERS))
 )
+_ALL = (*_FRONT, *_BEHIND)
 _TASK_FORM = re.compile(_TASK.encode())
 _VALUE_FIRST = re.compile(
     rb"(?i)[ \t]*(?:[a-z_#][\w /.#-]{0,60}?[ \t]*[:= ][ \t]*)?[-+]?(?:\d|\.\d|nan\b|inf\b)"
@@ -151,6 +153,7 @@ _VALUE_FIRST = re.compile(
 _NUMBER_FIRST = re.compile(rb"[ \t]*[-+]?[\d.]")
 _COUNTER = re.compile(rb"(?i)\b(?:iter|itr|iteration|step|global_step|epoch|update)s?\b|\d+/\d+")
 _TIME_FIRST = re.compile(rf"[ \t\[]*(?:{_DATED}|{_CLOCK})".encode())
+_ALIKE = bytes.maketrans(b"123456789", b"000000000")
 _BLANKS = re.compile(rb"[ \t]*")
 _GAP = re.compile(r"[ \t]*(?:(?:>>|\||–|-|:|,)(?=[ \t\[(]|[A-Z])[ \t]*){0,4}".encode())
 
@@ -163,6 +166,18 @@ def read_prefix(line: bytes) -> Prefix:
     ([('rank', 5), ('source', 9), ('time', 16), ('source', 42), ('level', 49)], 56)
     """
     front = line[:MAX_PREFIX_BYTES]
+    if front[:10].isdigit():  # seconds since 1970 are told from other numbers by their digits
+        return _read_front(front)
+    return _read_masked(front.translate(_ALIKE))
+
+
+@lru_cache(maxsize=2048)
+def _read_masked(front: bytes) -> Prefix:
+    """Of fronts that differ in digits alone the first is read: no other form looks at which digit it is."""
+    return _read_front(front)
+
+
+def _read_front(front: bytes) -> Prefix:
     at, fields = 0, list[Field]()
     if (task := _task(front)) is not None:
         at, fields = task.end(), _fields_of(task)
@@ -183,7 +198,7 @@ def _end(form: re.Pattern[bytes], front: bytes, at: int) -> int:
 
 def _next_part(front: bytes, at: int, before: list[Field]) -> re.Match[bytes] | None:
     is_of_logger = any(field.what in (Part.TIME, Part.LEVEL) for field in before)
-    forms = (*_FRONT, *_BEHIND) if is_of_logger else _FRONT
+    forms = _ALL if is_of_logger else _FRONT
     return next((found for form in forms if (found := form.match(front, at)) and found.end() > at), None)
 
 

@@ -5,9 +5,10 @@ Axes: N lines that give values or a counter, in the order of the log; R records 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter as Tally
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -36,22 +37,29 @@ class Told:
     finding: Finding
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Counts:
     """The iteration at each of N lines, and who printed it."""
 
     line_N: Ints
     iteration_N: Ints
     printer_N: Ints
+    _of_printer: dict[int, Ints] = field(default_factory=dict)
+    """The rows of each printer that was asked for: a piece may hold a sentence on every line."""
 
     def last(self, line: int, printer: int | None) -> int | None:
         """The iteration up to ``line``, of one printer or of anyone; None without any."""
         if printer is None:
             at = int(np.searchsorted(self.line_N, line, side="right"))
             return int(self.iteration_N[at - 1]) if at else None
-        rows_N = np.flatnonzero(self.printer_N == printer)
-        at = int(np.searchsorted(self.line_N[rows_N], line, side="right"))
-        return int(self.iteration_N[rows_N[at - 1]]) if at else None
+        rows = self._of_printer.get(printer)
+        if rows is None:
+            rows = self._of_printer[printer] = np.flatnonzero(self.printer_N == printer)
+        at = bisect_right(rows, line, key=self._line_of)
+        return int(self.iteration_N[rows[at - 1]]) if at else None
+
+    def _line_of(self, row: int) -> int:
+        return int(self.line_N[row])
 
 
 class Prose:
