@@ -26,7 +26,7 @@ FIRST_SCALE = 4096.0
 SEARCH_ITERATIONS = 40
 """Iterations of a run in which a scale is searched for, whatever it begins with."""
 LOST_SCALE = 2.0**-10
-"""Scale that no search ends at: gradients of 2**26 would still fit."""
+"""Scale that no search ends at: gradients of 2**26 would still fit. Two falls in a row there are enough."""
 AGAIN_WITHIN = 2
 """Iterations between two falls in a row: counters of text logs stand still or skip one between them."""
 AT_MINIMUM = "at_minimum"
@@ -97,7 +97,7 @@ class ScaleFall:
         return cls(**state)
 
     def _is_lost(self) -> bool:
-        if self.scale < LOST_SCALE:
+        if self.scale < LOST_SCALE and self.falls > 1:
             return True
         is_search = self.before >= FIRST_SCALE or self.first < SEARCH_ITERATIONS
         return self.falls >= FALLS and self.scale <= LOW_SCALE and not is_search

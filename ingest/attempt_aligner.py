@@ -126,6 +126,9 @@ class AttemptAligner:
             if self.admission.admits_metric(name, present_N, len(window.ranks_R)):
                 values_N = number.values_N if whole else number.values_N[rows]
                 window.scatter(name, cells, (values_N,), present_N)
+                if number.inferred_N is not None:
+                    inferred_N = number.inferred_N if whole else number.inferred_N[rows]
+                    window.infer(name, cells, inferred_N & present_N)
         for name, checksum in batch.checksums.items():
             present_N = checksum.present_N if whole else checksum.present_N[rows]
             if self.admission.admits_metric(name, present_N, len(window.ranks_R)):

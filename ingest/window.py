@@ -2,15 +2,14 @@
 
 Axes: N records, P pending positions (iteration, microbatch), R ranks.
 
-Alignment by scatter costs a few nanoseconds a value where sorting costs a hundred. Rows are appended
-at the end of buffers with spare capacity and leave at the front as views; a buffer is never written
-again where a view was handed out.
+Alignment by scatter costs nanoseconds a value where sorting costs a hundred. Rows are appended at the end of
+buffers with spare capacity and leave at the front as views; a buffer is never written again behind a view.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,16 +20,23 @@ from firstfault.telemetry import WHOLE_ITERATION
 from .blocks import ChecksumBlock, Flags, Floats, Ints, NumberBlock, Ranks
 from .cells import Cells, distinct, has_repeats, is_in, settle_claims
 
+CONFLICT = "conflict"
+INFERRED = "inferred"
 _MICROBATCH_SPAN = WHOLE_ITERATION + 1
 
 
 @dataclass(slots=True)
 class _Matrix:
-    """One metric: one word buffer for a number, two for a checksum; reported cells; conflicts."""
+    """One metric: one word buffer for a number, two for a checksum; reported cells; marked cells."""
 
     words: tuple[NDArray[Any], ...]
     present_PR: Flags
-    conflict_PR: Flags | None = None
+    marks: dict[str, Flags] = field(default_factory=dict)
+    """By `CONFLICT` and `INFERRED` the cells that are; without an entry none is."""
+
+    def mark(self, what: str) -> Flags:
+        """The cells marked as ``what``, to be written to."""
+        return self.marks.setdefault(what, np.zeros(self.present_PR.shape, np.bool_))
 
 
 class Window:
@@ -38,9 +44,7 @@ class Window:
 
     def __init__(self) -> None:
         self.ranks_R: Ranks = np.empty(0, np.int32)
-        self.start = 0
-        self.stop = 0
-        self.capacity = 0
+        self.start, self.stop, self.capacity = 0, 0, 0
         self.iteration_P: Ints = np.empty(0, np.int64)
         self.microbatch_P: NDArray[np.int32] = np.empty(0, np.int32)
         self.time_P: Floats = np.empty(0)
@@ -52,6 +56,10 @@ class Window:
     @property
     def live_iterations(self) -> Ints:
         return self.iteration_P[self.start : self.stop]
+
+    @property
+    def live_microbatches(self) -> NDArray[np.int32]:
+        return self.microbatch_P[self.start : self.stop]
 
     def place(self, iteration_N: Ints, microbatch_N: NDArray[np.int32], rank_N: Ranks) -> Cells:
         """Make room for N records; where each of them belongs in the live rows × R ranks."""
@@ -79,10 +87,14 @@ class Window:
             self._flat(buffer)[cell_N] = word_N
         present[cell_N] = True
 
+    def infer(self, name: str, cells: Cells, inferred_N: Flags) -> None:
+        """Mark the values of N records that a reader concluded; a cell stays marked, whatever else comes."""
+        if name in self.matrices and inferred_N.any():
+            self._flat(self.matrices[name].mark(INFERRED))[cells.cell_N[inferred_N]] = True
+
     def note_time(self, cells: Cells, time_N: Floats) -> None:
         """Keep the newest record time of each position; NaN times say nothing."""
-        known = ~np.isnan(time_N)
-        if known.any():
+        if (known := ~np.isnan(time_N)).any():
             np.fmax.at(self.time_P[self.start : self.stop], cells.row_N[known], time_N[known])
 
     def take(self, rows: int) -> tuple[dict[str, NumberBlock], dict[str, ChecksumBlock]]:
@@ -96,7 +108,8 @@ class Window:
                 continue
             words = [_sealed(buffer[part]) for buffer in matrix.words]
             if len(words) == 1:
-                numbers[name] = NumberBlock(words[0], present_TR)
+                inferred_TR = _sealed(matrix.marks[INFERRED][part]) if INFERRED in matrix.marks else None
+                numbers[name] = NumberBlock(words[0], present_TR, inferred_TR)
             else:
                 checksums[name] = ChecksumBlock(words[0], words[1], present_TR)
         return numbers, checksums
@@ -104,7 +117,7 @@ class Window:
     def conflicts(self, rows: int) -> int:
         """Cells among the first ``rows`` live positions that were reported with several values."""
         part = slice(self.start, self.start + rows)
-        found = (m.conflict_PR[part] for m in self.matrices.values() if m.conflict_PR is not None)
+        found = (m.marks[CONFLICT][part] for m in self.matrices.values() if CONFLICT in m.marks)
         return sum(int(np.count_nonzero(flags)) for flags in found)
 
     def last_rows(self) -> Ints:
@@ -136,7 +149,7 @@ class Window:
                 name: {
                     "words": [buffer[part] for buffer in matrix.words],
                     "present": matrix.present_PR[part],
-                    "conflict": None if matrix.conflict_PR is None else matrix.conflict_PR[part],
+                    "marks": {what: marked_PR[part] for what, marked_PR in matrix.marks.items()},
                 }
                 for name, matrix in self.matrices.items()
             },
@@ -153,7 +166,7 @@ class Window:
             name: _Matrix(
                 tuple(np.array(word) for word in saved["words"]),
                 np.array(saved["present"], np.bool_),
-                None if saved["conflict"] is None else np.array(saved["conflict"], np.bool_),
+                {what: np.array(marked_PR, np.bool_) for what, marked_PR in saved["marks"].items()},
             )
             for name, saved in state["matrices"].items()
         }
@@ -188,8 +201,7 @@ class Window:
         for matrix in self.matrices.values():
             matrix.words = tuple(self._widen(buffer, columns) for buffer in matrix.words)
             matrix.present_PR = self._widen(matrix.present_PR, columns)
-            if matrix.conflict_PR is not None:
-                matrix.conflict_PR = self._widen(matrix.conflict_PR, columns)
+            matrix.marks = {what: self._widen(marked, columns) for what, marked in matrix.marks.items()}
 
     def _widen(self, buffer: NDArray[Any], columns: NDArray[Any]) -> NDArray[Any]:
         wide = np.full((len(buffer), len(self.ranks_R)), _absent(buffer.dtype), buffer.dtype)
@@ -201,15 +213,13 @@ class Window:
         if len(self):
             base = min(base, int(self.iteration_P[self.start]))
         key_N = (iteration_N - base) * _MICROBATCH_SPAN + microbatch_N
-        key_P = (self.live_iterations - base) * _MICROBATCH_SPAN + self.microbatch_P[self.start : self.stop]
+        key_P = (self.live_iterations - base) * _MICROBATCH_SPAN + self.live_microbatches
         fresh = distinct(key_N)
         if len(key_P):
             fresh = fresh[~is_in(fresh, key_P)]
         if len(fresh):
             self._insert(key_P, fresh, base)
-            key_P = (self.live_iterations - base) * _MICROBATCH_SPAN + self.microbatch_P[
-                self.start : self.stop
-            ]
+            key_P = (self.live_iterations - base) * _MICROBATCH_SPAN + self.live_microbatches
         return np.searchsorted(key_P, key_N)
 
     def _insert(self, key_P: Ints, fresh: Ints, base: int) -> None:
@@ -252,14 +262,13 @@ class Window:
                 continue
             matrix.words = tuple(moved(buffer) for buffer in matrix.words)
             matrix.present_PR = moved(matrix.present_PR)
-            if matrix.conflict_PR is not None:
-                matrix.conflict_PR = moved(matrix.conflict_PR)
+            matrix.marks = {what: moved(marked) for what, marked in matrix.marks.items()}
         self.start, self.stop, self.capacity = 0, rows, capacity
 
     def _matrix(self, name: str, words: tuple[NDArray[Any], ...]) -> _Matrix:
         matrix = self.matrices.get(name)
         if matrix is None:
-            shape = (self.capacity, len(self.ranks_R))
+            shape = self.capacity, len(self.ranks_R)
             matrix = _Matrix(tuple(np.zeros(shape, word.dtype) for word in words), np.zeros(shape, np.bool_))
             for buffer in matrix.words:
                 buffer[self.start : self.stop] = _absent(buffer.dtype)
@@ -277,9 +286,7 @@ class Window:
         ]
         winners = settle_claims(np.concatenate([held, cell_N]), claims)
         if len(winners.contested):
-            if matrix.conflict_PR is None:
-                matrix.conflict_PR = np.zeros(matrix.present_PR.shape, np.bool_)
-            self._flat(matrix.conflict_PR)[winners.contested] = True
+            self._flat(matrix.mark(CONFLICT))[winners.contested] = True
         return winners.cell_N, winners.words
 
 

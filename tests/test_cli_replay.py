@@ -178,9 +178,9 @@ def test_standard_input_is_read_as_a_file(firstfault: Run, monkeypatch: pytest.M
 def test_column_says_which_column_is_the_loss(firstfault: Run, tmp_path: Path) -> None:
     rows = [f"{t},{2 + t % 3 / 10},{'nan' if t >= 30 else 1.5}\n" for t in range(40)]
     path = tmp_path / "x.csv"
-    path.write_text("step,loss,lm_loss\n" + "".join(rows))
+    path.write_text("step,loss,score\n" + "".join(rows))
     assert firstfault("replay", path)[0] == 0
-    status, out, _ = firstfault("replay", path, "--column", "loss=lm_loss", "--json")
+    status, out, _ = firstfault("replay", path, "--column", "loss=score", "--json")
     assert (status, json.loads(out)["incidents"][0]["first"]["iteration"]) == (1, 30)
 
 
