@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 TRANSLATIONS: dict[str, str] = {
+    "r": "reward",  # of an episode, as monitors of environments write it
     **dict.fromkeys(
         ("损失", "损失值", "训练损失", "总损失", "損失", "訓練損失", "손실", "훈련_손실"), "loss"
     ),
