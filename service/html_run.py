@@ -85,9 +85,15 @@ def _head(run: ShownRun, number: int, *, is_alone: bool) -> Markup:
         tag("p", data(run.verdict["run"]), class_="run"),
         tag("h1" if is_alone else "h2", run.happened, class_="sentence"),
         tag("p", *tags, class_="tags"),
-        class_=f"head {run.standing}",
+        class_=f"head {_tone(run)}",
         id=f"what{number}",
     )
+
+
+def _tone(run: ShownRun) -> str:
+    """The colour of the head: a suspicion beside the label is a reason to look."""
+    is_doubtful = any(one["certainty"] == "suspected" for one in run.verdict["incidents"])
+    return "unsure" if run.standing == "good" and is_doubtful else run.standing
 
 
 def _facts(root: Incident, verdict: Verdict) -> Markup:

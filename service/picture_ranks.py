@@ -30,6 +30,8 @@ STRIP_COLUMNS = 96
 """Columns of a strip: wide enough to be seen on a phone, enough to show what came before and after."""
 _LEVELS = (3.0, 6.0, 12.0, 24.0)
 """Distance from the peers, in robust standard deviations, from which on a cell is darker."""
+_RECENT = 9
+"""Positions of the mean that shows what lasts."""
 _BEFORE = 0.6
 """Share of a strip's columns that lie before the onset."""
 
@@ -118,12 +120,11 @@ class RankFolder:
         if self._kind != "number":
             return cells_BR
         usual_B = slice(None) if onset is None else self._last_B < onset
-        usual = self._away_BR[usual_B][self._code_BR[usual_B] == Cell.SAME]
-        # 1.4826: MAD of a Gaussian; tails are heavier than its, so that the first level is left to 1 in 200
-        scale = max(1.4826 * np.median(usual), np.quantile(usual, 0.995) / _LEVELS[0]) if len(usual) else 0.0
-        # ranks that print the same rounded value have no scale: then any difference counts as one level
-        away_BR = self._away_BR[part] / (scale if scale > 0.0 else 1e-3)
-        levels_BR = np.digitize(away_BR, _LEVELS).astype(np.uint8) + np.uint8(Cell.SAME)
+        levels_BR = np.maximum(
+            _levels(self._away_BR, self._code_BR == Cell.SAME, usual_B)[part],
+            # what lasts is seen in the mean of a few positions long before it is in any of them
+            _levels(_recent_means(self._away_BR), self._code_BR == Cell.SAME, usual_B)[part],
+        )
         return np.where(cells_BR == Cell.SAME, levels_BR, cells_BR).astype(np.uint8)
 
     def _extend(
@@ -151,7 +152,8 @@ class RankFolder:
         last = np.append(first[1:], len(bucket)) - 1
         self._first_B, self._last_B = columns[0][first], columns[1][last]
         self._code_BR = np.maximum.reduceat(columns[2], first, axis=0)
-        self._away_BR = np.maximum.reduceat(columns[3], first, axis=0)
+        lowest, greatest = (each.reduceat(columns[3], first, axis=0) for each in (np.minimum, np.maximum))
+        self._away_BR = np.where(-lowest > greatest, lowest, greatest)
 
 
 def kind_of(block: IterationBlock, metric: str) -> str:
@@ -176,12 +178,35 @@ def _of_number(
 
 
 def _distance(values_TR: Floats, finite_TR: Flags) -> NDArray[np.float32]:
-    """Distance from the median of the ranks as a share of it; 0 where either is not finite."""
+    """Signed distance from the median of the ranks as a share of it; 0 where either is not finite."""
     median_T1 = row_medians(values_TR, finite_TR)[:, None]
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        away_TR = np.abs(values_TR - median_T1) / np.maximum(np.abs(median_T1), np.finfo(np.float64).tiny)
+        away_TR = (values_TR - median_T1) / np.maximum(np.abs(median_T1), np.finfo(np.float64).tiny)
     away_TR = np.where(finite_TR & np.isfinite(median_T1), away_TR, 0.0)
-    return np.minimum(np.nan_to_num(away_TR, nan=0.0, posinf=1e30), 1e30).astype(np.float32)
+    return np.clip(np.nan_to_num(away_TR, nan=0.0, posinf=1e30, neginf=-1e30), -1e30, 1e30).astype(np.float32)
+
+
+def _recent_means(away_BR: NDArray[np.float32]) -> NDArray[np.float64]:
+    """The mean distance over the last few positions."""
+    sums_BR = np.cumsum(np.clip(away_BR, -1e6, 1e6), axis=0, dtype=np.float64)
+    lagged_BR = np.zeros_like(sums_BR)
+    lagged_BR[_RECENT:] = sums_BR[:-_RECENT]
+    counts_B1 = np.minimum(np.arange(1, len(sums_BR) + 1), _RECENT)[:, None]
+    means_BR: NDArray[np.float64] = (sums_BR - lagged_BR) / counts_B1
+    means_BR[: _RECENT - 1] = 0.0  # of fewer the mean is no steadier than the values
+    return means_BR
+
+
+def _levels(away_BR: NDArray[Any], known_BR: Flags, usual_B: Any) -> NDArray[np.uint8]:
+    """Distances as levels, by what is usual in the rows ``usual_B``."""
+    usual = np.abs(away_BR[usual_B][known_BR[usual_B]])
+    # 1.4826: MAD of a Gaussian; tails are heavier than its, so that the first level is left to 1 in 200
+    scale = max(1.4826 * np.median(usual), np.quantile(usual, 0.995) / _LEVELS[0]) if len(usual) else 0.0
+    # ranks that print the same rounded value have no scale: then any difference counts as one level
+    levels_BR: NDArray[np.uint8] = np.digitize(
+        np.abs(away_BR) / (scale if scale > 0.0 else 1e-3), _LEVELS
+    ).astype(np.uint8)
+    return levels_BR + np.uint8(Cell.SAME)
 
 
 def _of_checksum(

@@ -39,9 +39,11 @@ def recognised(
 
 
 def formats_words(notes: Sequence[FileNotes]) -> str:
-    """How many files of which format: ``3 text logs (Megatron), 1 csv or tsv table``."""
+    """The formats of files, with their number where there is more than one: ``table (3), JSON lines (1)``."""
     counts = Counter(note.understood.format or "of no format" for note in notes)
-    return ", ".join(f"{count} {clean(name, 60)}" for name, count in counts.most_common())
+    if len(counts) == 1:
+        return clean(next(iter(counts)), 60)
+    return ", ".join(f"{clean(name, 60)} ({count})" for name, count in counts.most_common())
 
 
 def _file_words(notes: Sequence[FileNotes], *, is_long: bool) -> str:

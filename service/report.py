@@ -78,7 +78,9 @@ def summary_table(judged: Sequence[Judged], ink: Ink) -> str:
     rows += [_summary_row(one) for one in judged]
     painted = [_label_style(one) for one in judged]
     notes = {note.path: note for one in judged for note in one.notes}
-    read = field("Read", f"{len(notes)} files: {formats_words(list(notes.values()))}", ink) if notes else []
+    files = "1 file" if len(notes) == 1 else f"{len(notes)} files"
+    words = f"{files}: {formats_words(list(notes.values()))}"
+    read = [*field("Read", words, ink), ""] if notes else []
     return "\n".join([ink.paint(title, "bold"), "", *read, *table(rows, ink, styles=painted)])
 
 
