@@ -9,7 +9,7 @@ that time; any other counts for the run as a whole.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -68,7 +68,7 @@ class Diagnosed:
     """Watches the records of a job, then gives the events of ``reports`` for each of its runs."""
 
     def __init__(self, reports: Sequence[DiagnosticReport]) -> None:
-        self._reports = reports
+        self._reports = [_with_all_names(report, reports) for report in reports]
         self._runs: dict[str, _Run] = {}
 
     def watch(self, batch: RecordBatch) -> None:
@@ -126,12 +126,36 @@ class Diagnosed:
         if any(host or device for host, device in known.values()):
             return _rank_among(known, place)
         hosts = {each.host for report in self._reports for each in report.places if each.host is not None}
-        count = len({each.device for report in self._reports for each in report.places})
-        if len(hosts) > 1 or place.device is None or not place.device.isdigit():
+        count = max((len(report.places) for report in self._reports), default=0)
+        rank = _number_of(place)
+        if len(hosts) > 1 or rank is None:
             return UNNAMED_RANK, False
-        rank = int(place.device)
         is_possible = rank in known and len(known) > 1 and max(known) < max(count, 1)
         return (rank, True) if is_possible else (UNNAMED_RANK, False)
+
+
+def _with_all_names(report: DiagnosticReport, reports: Sequence[DiagnosticReport]) -> DiagnosticReport:
+    """The report with the names that others have for the same devices: a kernel knows addresses alone."""
+    known = [place for other in reports for place in other.devices if place.names]
+    if not known:
+        return report
+    return replace(
+        report,
+        findings=tuple(replace(each, place=_named(each.place, known)) for each in report.findings),
+        passed=tuple((_named(place, known), tests) for place, tests in report.passed),
+    )
+
+
+def _named(place: Place, known: Sequence[Place]) -> Place:
+    own = [name for name in (place.device, *place.names) if name is not None]
+    for other in known:
+        others = [name for name in (other.device, *other.names) if name is not None]
+        if is_same_host(place.host, other.host) and any(
+            is_same_device(one, name) for one in own for name in others
+        ):
+            extra = [name for name in others if name not in own]
+            return replace(place, names=(*place.names, *extra), host=place.host or other.host)
+    return place
 
 
 def _rank_among(known: Mapping[int, tuple[str | None, str | None]], place: Place) -> tuple[int, bool]:
@@ -143,9 +167,15 @@ def _rank_among(known: Mapping[int, tuple[str | None, str | None]], place: Place
     is_one_host = place.host is not None or len({host for host, _ in known.values()}) == 1
     # A device known by an identifier that the report does not have cannot be told to be another one.
     is_open = is_one_host and not any(is_index(known[rank][1]) for rank in on_host)
-    if is_open and place.device is not None and place.device.isdigit() and int(place.device) < len(on_host):
-        return on_host[int(place.device)], True
+    number = _number_of(place)
+    if is_open and number is not None and number < len(on_host):
+        return on_host[number], True
     return UNNAMED_RANK, False
+
+
+def _number_of(place: Place) -> int | None:
+    """The number of a device on its host, if one of its names is one."""
+    return next((int(name) for name in (place.device, *place.names) if name and name.isdigit()), None)
 
 
 def _is_at(place: Place, host: str | None, device: str | None) -> bool:

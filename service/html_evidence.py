@@ -72,12 +72,22 @@ def coverage_card(verdict: Verdict) -> Markup:
                 ("Checked", ", ".join(ran) or "nothing"),
                 ("Not checked", sentences(missing)),
                 ("Blind to", sentences(coverage.get("blind_to", []))),
-                ("Benign", sentences([annotation_words(note) for note in verdict.get("annotations", [])])),
+                ("Hardware", sentences(_notes(verdict, are_of_hardware=True))),
+                ("Benign", sentences(_notes(verdict, are_of_hardware=False))),
                 ("Noted", sentences(coverage.get("notes", []))),
                 ("Records", lost_words(coverage)),
             )
         ),
     )
+
+
+def _notes(verdict: Mapping[str, Any], *, are_of_hardware: bool) -> list[str]:
+    """Annotations in words: a failing device is none of the benign ones."""
+    return [
+        annotation_words(note)
+        for note in verdict.get("annotations", [])
+        if (note["kind"] == "hardware") is are_of_hardware
+    ]
 
 
 def _name(check: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from detectors.reports import is_report
 from firstfault.telemetry import UNNAMED_RANK, Event, EventKind
 from ingest.alignment import AttemptAligner
 from ingest.blocks import IterationBlock
@@ -88,7 +89,8 @@ class _AttemptFold:
 
     def update(self, block: IterationBlock) -> None:
         for event in block.events:
-            self._note(event)
+            if not is_report(event):  # the verdict tells of those, where they belong
+                self._note(event)
         for metric, number in block.numbers.items():
             if metric in self._curves or metric in _FIRST or len(self._curves) < MAX_CURVES:
                 self._curves.setdefault(metric, CurveFolder()).update(block.iteration_T, number)

@@ -155,3 +155,17 @@ def test_a_line_of_the_kernel_counts_in_the_attempt_in_which_it_was_written(tmp_
     (note,) = [note for note in verdict["annotations"] if note["kind"] == "hardware"]
     assert (note["attempt"], note["iteration"]) == (0, 40)
     assert any("Xid 48" in reason and "iteration 40" in reason for reason in hardware(verdict)["because"])
+
+
+def test_a_list_of_devices_tells_which_address_has_which_number(tmp_path: Path) -> None:
+    log = write_run(tmp_path / "r.jsonl", bad_rank=3, places=PLACES)
+    rows = "".join(f"{at}, 00000000:{at}0:1C.0, 0\n" for at in range(8))
+    smi = write(tmp_path / "smi.csv", "index, pci.bus_id, ecc.errors.uncorrected.volatile.total\n" + rows)
+    line = "Nov 30 02:39:30 node-1 kernel: NVRM: Xid (PCI:0000:30:1c): 48, pid=1, DBE\n"
+    inputs = find_inputs([log], [smi, write(tmp_path / "messages", line)])
+
+    (job,) = judge_jobs(inputs.jobs, ReplayOptions(reports=inputs.reports))
+
+    cause = hardware(dict(job.runs[0].body))
+    assert cause["confidence"] >= 0.85
+    assert any("Xid 48" in reason and "rank 3" in reason for reason in cause["because"])

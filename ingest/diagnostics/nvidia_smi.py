@@ -38,12 +38,14 @@ def _of_xml(text: str, path: str, host: str | None) -> DiagnosticReport | None:
     except ElementTree.ParseError:
         return None
     findings: list[Finding] = []
+    places: list[Place] = []
     for index, gpu in enumerate(root.iter("gpu")):
         names = (gpu.get("id"), gpu.findtext("uuid"), gpu.findtext("serial"))
         place = _place(str(index), names, host)
         values = {"/".join(trail): (leaf.text or "").strip() for trail, leaf in _leaves(gpu, ())}
+        places.append(place)
         findings += _findings(values, place)
-    return _report(findings, path)
+    return _report(findings, places, path)
 
 
 def _leaves(
@@ -63,11 +65,13 @@ def _of_table(text: str, path: str, host: str | None) -> DiagnosticReport | None
     except csv.Error:
         return None
     findings: list[Finding] = []
+    places: list[Place] = []
     for at, row in enumerate(rows):
         values = {str(key): str(value or "") for key, value in row.items() if key is not None}
         names = tuple(values.get(key) for key in ("pci.bus_id", "gpu_bus_id", "uuid", "gpu_uuid", "serial"))
-        findings += _findings(values, _place(values.get("index", str(at)), names, host))
-    return _report(findings, path)
+        places.append(_place(values.get("index", str(at)), names, host))
+        findings += _findings(values, places[-1])
+    return _report(findings, places, path)
 
 
 def _place(index: str, names: tuple[str | None, ...], host: str | None) -> Place:
@@ -92,6 +96,8 @@ def _findings(values: Mapping[str, str], place: Place) -> Iterator[Finding]:
             yield Finding(kind=kind, text=f"{count} uncorrectable memory errors {since}", place=place)
 
 
-def _report(findings: list[Finding], path: str) -> DiagnosticReport:
+def _report(findings: list[Finding], places: list[Place], path: str) -> DiagnosticReport:
     own = tuple(dict.fromkeys(findings))
-    return DiagnosticReport(path=path, format="nvidia-smi", findings=own[:MAX_FINDINGS])
+    return DiagnosticReport(
+        path=path, format="nvidia-smi", findings=own[:MAX_FINDINGS], devices=tuple(places[:MAX_FINDINGS])
+    )

@@ -61,11 +61,14 @@ class DiagnosticReport:
     passed: tuple[tuple[Place, str], ...] = ()
     """(device, the tests it passed)."""
     remarks: tuple[str, ...] = ()
+    devices: tuple[Place, ...] = ()
+    """Devices that were described, whatever was found: a list of names that belong together."""
 
     @property
     def places(self) -> tuple[Place, ...]:
         """All devices that the report speaks of, each once."""
-        every = [place for place, _ in self.passed] + [finding.place for finding in self.findings]
+        every = [*self.devices, *(place for place, _ in self.passed)]
+        every += [finding.place for finding in self.findings]
         return tuple(dict.fromkeys(place for place in every if place.device is not None))
 
     def lines(self) -> Iterator[str]:
