@@ -20,12 +20,17 @@ from .errors import UnreadableInput
 from .json_rows import JsonRows, require_numbers
 from .json_trees import Found, find_records
 from .log_reader import FileConfig, Understood
+from .role_words import words_of
+from .roles import Part, Role, meaning_of
 from .value_columns import flat
 from .wrapped_text import is_notebook, text_of_notebook
 
 MAX_BYTES = 1 << 30
 """1 GiB: a document is read as a whole, and takes some ten times as much memory. Longer logs are lines."""
 _BATCH_RECORDS = 50_000
+_OTHERS = tuple(
+    (word,) for word in ("acc", "accuracy", "accuracies", "reward", "rewards", "score", "scores", "f1")
+)
 
 
 def read(path: Path, defaults: Defaults, config: FileConfig) -> Iterator[tuple[RecordBatch, Understood]]:
@@ -34,7 +39,7 @@ def read(path: Path, defaults: Defaults, config: FileConfig) -> Iterator[tuple[R
     if isinstance(value, dict) and is_notebook(value):
         yield from _read_notebook(value, path, defaults, config)
         return
-    found = find_records(value)
+    found = find_records(value, _series_name(path))
     if found is None:
         raise UnreadableInput(
             f"{path}: a JSON document must hold records or series of numbers, got {_shape(value)}"
@@ -59,6 +64,15 @@ def _read_notebook(
     for batch in (scanner.decode(text_of_notebook(value).encode("utf-8", "replace")), scanner.finish()):
         if batch is not None:
             yield batch, replace(scanner.understood(), format="what a notebook printed")
+
+
+def _series_name(path: Path) -> str:
+    """What numbers without a name are: what the file is called after, if that is a metric, else the loss."""
+    meaning = meaning_of(path.stem)
+    is_other = meaning.part is Part.EVAL or (
+        meaning.role is Role.CONTEXT or words_of(path.stem)[-1:] in _OTHERS
+    )
+    return path.stem if is_other else "loss"
 
 
 def _parse(path: Path) -> tuple[object, list[str]]:

@@ -42,8 +42,8 @@ class _Search:
     arrays: dict[str, list[object]] = field(default_factory=dict)
 
 
-def find_records(value: object) -> Found | None:
-    """The records of a document, None where there are none.
+def find_records(value: object, name: str = "value") -> Found | None:
+    """The records of a document, None where there are none; a series without a name gets ``name``.
 
     >>> find_records({"log_history": [{"loss": 2.5, "step": 1}]}).where
     'log_history'
@@ -52,6 +52,8 @@ def find_records(value: object) -> Found | None:
     """
     search = _Search()
     _look(value, "", 0, search)
+    search.series = {each or name: points for each, points in search.series.items()}
+    search.arrays = {each or name: values for each, values in search.arrays.items()}
     candidates = list(search.lists)
     if search.series:
         candidates.append(Found(records=_joined(search.series), kind="series by step"))
@@ -75,10 +77,10 @@ def _look_at_list(values: list[object], where: str, depth: int, search: _Search)
     if objects and 2 * len(objects) > len(values):
         search.lists.append(Found(records=_pivoted(objects), where=where))
     elif (points := _points(values)) is not None:
-        search.series[where or "value"] = points
+        search.series[where] = points
     elif values and all(isinstance(each, int | float | str | None) for each in values):
         if any(_number(each) is not None for each in values):
-            search.arrays[where or "value"] = values
+            search.arrays[where] = values
     else:
         for at, each in enumerate(values[:64]):  # runs side by side; more are data
             _look(each, f"{where}/{at}".strip("/"), depth + 1, search)
@@ -93,7 +95,7 @@ def _look_at_object(value: dict[str, object], where: str, depth: int, search: _S
             search.lists.append(Found(records=records, where=where, kind="records by step"))
             return
         if not any(isinstance(each, dict | list) for each in value.values()):
-            search.series[where or "value"] = dict(zip(steps, value.values(), strict=True))
+            search.series[where] = dict(zip(steps, value.values(), strict=True))
             return
     values = value.get("values")
     if isinstance(values, list) and all(isinstance(value.get(key), int) for key in _STEPS):

@@ -8,7 +8,7 @@ is left decides. Names alone: what the values say on top is in `roles`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 
@@ -49,6 +49,11 @@ from .role_vocabulary import (
 
 MAX_NAME = 256
 """Characters of a name that are looked at; longer ones are text, not names."""
+
+
+DEEP = 3
+"""Slashes from which on a name is a path, whose last part says what it is: ``info/learner/…/total_loss``."""
+_KNOWN = frozenset({"loss", "grad_norm", "lr", "loss_scale"})
 
 
 class Part(StrEnum):
@@ -125,6 +130,10 @@ def meaning_of(name: str) -> Meaning:
     for role, pattern in TOTALS:
         if pattern.fullmatch(spelled):
             return Meaning(role, name.strip())
+    if spelled.count("/") >= DEEP:
+        last = _of_training(name.rpartition("/")[2], words_of(name.rpartition("/")[2]))
+        if last is not None and last.metric in _KNOWN and _of_evaluation(name) is None:
+            return replace(last, order=last.order + 5 * spelled.count("/"))
     words = words_of(name)
     return _of_evaluation(name) or _of_training(name, words) or _of_context(name, spelled)
 

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from .blocks import Flags, Floats
 
-MAX_DEPTH = 3
-"""Objects inside objects that are opened, under names with slashes; deeper ones are configuration."""
+MAX_DEPTH = 6
+"""Objects inside objects that are opened, under names with slashes: RLlib has the statistics of a policy five
+deep."""
 _FRACTION = re.compile(r"\s*(\d+)\s*/\s*\d+\s*")
 
 

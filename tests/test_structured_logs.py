@@ -118,9 +118,15 @@ def test_results_of_boosting_are_read_by_their_sets(tmp_path: Path) -> None:
 def test_points_of_a_chart_are_a_series_by_step(tmp_path: Path) -> None:
     text = json.dumps([[1700000000.1, 10, 2.5], [1700000001.1, 20, 2.25]])
 
-    read = Read(tmp_path / "loss.json", text, {"loss": "value"})
+    assert Read(tmp_path / "losses.json", text).curve("loss") == [(10, 2.5), (20, 2.25)]
+    assert Read(tmp_path / "accuracy.json", text).curve("accuracy") == [(10, 2.5), (20, 2.25)]
 
-    assert read.curve("loss") == [(10, 2.5), (20, 2.25)]
+
+def test_the_last_part_of_a_long_path_says_what_it_is(tmp_path: Path) -> None:
+    learner = {"learner": {"default_policy": {"learner_stats": {"total_loss": 2.5, "kl": 0.1}}}}
+    text = lines(*({"training_iteration": t, "info": learner} for t in (1, 2)))
+
+    assert Read(tmp_path / "result.json", text).curve("loss") == [(1, 2.5), (2, 2.5)]
 
 
 def test_records_of_one_metric_each_become_records_of_all(tmp_path: Path) -> None:
