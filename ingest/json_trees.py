@@ -18,8 +18,11 @@ MAX_DEPTH = 6
 """Levels that are looked into; logs keep their records within four."""
 STEP = "step"
 _STEP_AND_VALUE = (2, 3)
-_LONG_NAMES = ("key", "tag", "metric", "name", "metric_name", "MetricName")
-_LONG_VALUES = ("value", "Value", "metric_value")
+_SERIES = 64
+"""Objects in a list, each of which may hold a series of its own: curves of one chart."""
+_LONG_NAMES = ("key", "tag", "metric", "name", "metric_name", "MetricName", "metricName")
+_LONG_VALUES = ("value", "Value", "metric_value", "metricValue")
+_LABELS = ("Label", "label", "name", "Id", "id", "key", "tag")
 _STEPS = ("start_step", "step_interval")
 
 Record = dict[str, object]
@@ -76,13 +79,18 @@ def _look_at_list(values: list[object], where: str, depth: int, search: _Search)
     objects = [each for each in values if isinstance(each, dict)]
     if objects and 2 * len(objects) > len(values):
         search.lists.append(Found(records=_pivoted(objects), where=where))
+        for one in objects if len(objects) <= _SERIES else ():
+            label = next((str(one[key]) for key in _LABELS if isinstance(one.get(key), str)), where)
+            for key, inner in one.items():
+                if isinstance(inner, list):
+                    _look(inner, label or key, depth + 1, search)
     elif (points := _points(values)) is not None:
         search.series[where] = points
     elif values and all(isinstance(each, int | float | str | None) for each in values):
         if any(_number(each) is not None for each in values):
             search.arrays[where] = values
     else:
-        for at, each in enumerate(values[:64]):  # runs side by side; more are data
+        for at, each in enumerate(values[:_SERIES]):
             _look(each, f"{where}/{at}".strip("/"), depth + 1, search)
 
 

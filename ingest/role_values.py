@@ -10,7 +10,7 @@ from firstfault.telemetry import KEY_ALIASES, MAX_ITERATION, RESERVED_KEYS
 from firstfault.wire_values import is_metric_name
 
 from .errors import UnreadableInput
-from .role_words import spelling, words_of
+from .role_words import Loss, meaning_of, spelling, words_of
 
 _MAX_LISTED = 20
 """Names listed in a message."""
@@ -81,6 +81,16 @@ def own_name(name: str, used: Container[str]) -> str | None:
     while unique in used:
         unique, copy = f"{metric}.{copy}", copy + 1
     return unique
+
+
+def is_evaluated_loss(metric: str) -> bool:
+    """Whether a metric of validation, by its canonical name, is a loss.
+
+    >>> is_evaluated_loss("eval_0/logloss"), is_evaluated_loss("eval_accuracy")
+    (True, False)
+    """
+    rest = metric.partition("_")[2].lstrip("0123456789/_- ")
+    return bool(rest) and meaning_of(rest).loss in (Loss.WHOLE, Loss.WEAK)
 
 
 def is_common(column: Column) -> bool:

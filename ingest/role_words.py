@@ -8,12 +8,12 @@ is left decides. Names alone: what the values say on top is in `roles`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from functools import lru_cache
 
 from firstfault.telemetry import Kind, contract_of
 
+from .role_meaning import Loss, Meaning, Part
 from .role_names import ITERATION_NAMES, SPELLED, TOTALS, Role
 from .role_translations import TRANSLATIONS
 from .role_vocabulary import (
@@ -47,6 +47,8 @@ from .role_vocabulary import (
     WORD,
 )
 
+__all__ = ["Loss", "Meaning", "Part", "meaning_of", "spelling", "words_of"]
+
 MAX_NAME = 256
 """Characters of a name that are looked at; longer ones are text, not names."""
 
@@ -54,45 +56,6 @@ MAX_NAME = 256
 DEEP = 3
 """Slashes from which on a name is a path, whose last part says what it is: ``info/learner/…/total_loss``."""
 _KNOWN = frozenset({"loss", "grad_norm", "lr", "loss_scale"})
-
-
-class Part(StrEnum):
-    """Of which part of a loop a metric is."""
-
-    TRAIN = "train"
-    EVAL = "eval"
-
-
-class Loss(StrEnum):
-    """What a metric has to do with the loss of training."""
-
-    NONE = "none"
-    WHOLE = "whole"
-    COMPONENT = "component"
-    """One of several terms whose sum is the whole."""
-    PLAYER = "player"
-    """That of one of several players (policy and value, generator and discriminator): a sum means nothing."""
-    AUXILIARY = "auxiliary"
-    """A small term beside the whole, which never stands for it."""
-    WEAK = "weak"
-    """An error that is the loss of some loops (``rmse``, ``nll``) and a metric in others."""
-
-
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """What a name says.
-
-    ``metric`` is the canonical name of a metric, or the name itself. Where several names of one log say
-    the same, the one of lowest ``order`` is it. Values times ``scale`` are in the unit of the metric.
-    ``loss`` says how a metric that is not called the loss may still stand for it.
-    """
-
-    role: Role
-    metric: str = ""
-    order: int = 0
-    scale: float = 1.0
-    part: Part = Part.TRAIN
-    loss: Loss = Loss.NONE
 
 
 def spelling(name: str) -> str:
@@ -135,7 +98,19 @@ def meaning_of(name: str) -> Meaning:
         if last is not None and last.metric in _KNOWN and _of_evaluation(name) is None:
             return replace(last, order=last.order + 5 * spelled.count("/"))
     words = words_of(name)
-    return _of_evaluation(name) or _of_training(name, words) or _of_context(name, spelled)
+    said = _of_evaluation(name) or _of_training(name, words) or _of_path(name, spelled)
+    return said or _of_context(name, spelled)
+
+
+def _of_path(name: str, spelled: str) -> Meaning | None:
+    """A counter, an epoch or a rank inside an object (``data/step``), if nothing else says it."""
+    path, slash, last = spelled.rpartition("/")
+    if not slash or last not in SPELLED or not EVAL.isdisjoint(path.split("/")):
+        return None
+    role, order = SPELLED[last]
+    if role not in (Role.ITERATION, Role.EPOCH, Role.RANK, Role.TIME):
+        return None
+    return Meaning(role, name.strip(), order + len(ITERATION_NAMES))
 
 
 def _is_total(spelled: str) -> bool:
@@ -256,8 +231,8 @@ def _of_loss(name: str, kept: list[str], words: tuple[str, ...], order: int) -> 
             lead = next((at for at, word in enumerate(LEADS) if word in rest), len(LEADS))
             return Meaning(Role.METRIC, own, order + 10 * lead, loss=Loss.PLAYER)
         return Meaning(Role.METRIC, own, order, loss=Loss.COMPONENT)
-    if PLAYER.fullmatch(name.strip()):
-        return Meaning(Role.METRIC, own, order + 10 * (name.strip()[0] != "G"), loss=Loss.PLAYER)
+    if PLAYER.fullmatch(name.strip()):  # without the word, any with it goes before
+        return Meaning(Role.METRIC, own, order + 500 + 10 * (name.strip()[0] != "G"), loss=Loss.PLAYER)
     if TERM.fullmatch(name.strip()) and kept[-1] not in ("r", "rate"):
         return Meaning(Role.METRIC, own, order, loss=Loss.COMPONENT)
     return _of_weak_loss(own, kept, words, order)

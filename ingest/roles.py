@@ -8,16 +8,17 @@ must count, a time must be one, and one column is the loss. A person overrides a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from .errors import UnreadableInput
 from .role_names import ITERATION_NAMES, Role
+from .role_result import ROW_NUMBER, Roles
 from .role_values import (
     Column,
     counts,
     distinct,
     is_common,
+    is_evaluated_loss,
     is_metric,
     is_split,
     number_of,
@@ -39,7 +40,6 @@ __all__ = [
     "number_of",
 ]
 
-ROW_NUMBER = "row number"
 IDENTITY = (Role.RUN, Role.RANK, Role.ATTEMPT, Role.MICROBATCH, Role.TIME)
 OVERRIDABLE = (Role.ITERATION, Role.EPOCH, *IDENTITY)
 """Roles that ``--column`` may give; any other word there is a metric."""
@@ -50,44 +50,6 @@ _ABSOLUTE_TIME_S = 1e8
 """Times below it (March 1973) count from the start of something: durations, not seconds since 1970."""
 _MAX_LISTED = 20
 """Names listed in a message."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Roles:
-    """The meaning of names, by their place among ``names``.
-
-    ``iteration`` None: rows are counted instead. ``metrics`` maps every other name that carries values to
-    the name of its metric, each different; ``scales`` has the factors of those in another unit.
-    ``summed`` are the metrics whose sum is the loss, where no name holds the whole of it. ``context`` are
-    the names of a time, a counter or a rate: with them a row that is all nan is padding.
-    """
-
-    names: tuple[str, ...] = ()
-    iteration: int | None = None
-    epoch: int | None = None
-    split: int | None = None
-    identity: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    metrics: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
-    scales: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
-    summed: tuple[str, ...] = ()
-    context: frozenset[int] = frozenset()
-    remarks: tuple[str, ...] = ()
-
-    @property
-    def counter(self) -> str:
-        """What is used as iteration, for a person."""
-        return ROW_NUMBER if self.iteration is None else self.names[self.iteration]
-
-    @property
-    def columns(self) -> tuple[tuple[str, str], ...]:
-        """Each name that is read, and as what."""
-        read = dict(self.metrics)
-        read |= {at: role for role, at in self.identity.items()}
-        if self.split is not None:
-            read[self.split] = Role.SPLIT.value
-        if self.iteration is not None:
-            read[self.iteration] = Role.ITERATION.value
-        return tuple((self.names[at], read[at]) for at in sorted(read))
 
 
 def assign_roles(
@@ -251,7 +213,8 @@ class _Assignment:
             listed = ", ".join(repr(self._names[at]) for at in components)
             self._remarks.append(f"no name holds the whole loss: the sum of {listed} is judged as the loss")
             return tuple(components)
-        for found in (players, components, self._stand_ins(Loss.WEAK, taken)):
+        evaluated = [at for at in self._evaluated() if at not in taken]
+        for found in (players, components, self._stand_ins(Loss.WEAK, taken), evaluated):
             if found:
                 at = min(found, key=self._rank)
                 chosen["loss"] = at
@@ -259,6 +222,16 @@ class _Assignment:
                 self._remark_loss(at, [each for each in found if each != at])
                 break
         return ()
+
+    def _evaluated(self) -> list[int]:
+        """Losses of validation: judged where nothing of training is reported."""
+        if any(meaning.loss is not Loss.NONE for meaning in self._meanings):
+            return []
+        return [
+            at
+            for at, meaning in enumerate(self._meanings)
+            if meaning.part is Part.EVAL and is_evaluated_loss(meaning.metric) and not self._rank(at)[0]
+        ]
 
     def _stand_ins(self, kind: Loss, taken: set[int | None]) -> list[int]:
         return [

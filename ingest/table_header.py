@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 
-from .roles import Roles, assign_roles
+from .role_words import spelling, words_of
+from .roles import Part, Roles, assign_roles, meaning_of
 from .sniff import is_number
 
 
@@ -21,6 +23,18 @@ def read_header(
     """
     columns = [[row[at] if at < len(row) else "" for row in sample] for at in range(len(names))]
     return assign_roles(names, columns, wanted)
+
+
+def value_of_file(names: Sequence[str], source: str) -> dict[str, str]:
+    """What a column that is only called a value is, by the name of its file: the points of one chart.
+
+    >>> value_of_file(["Wall time", "Step", "Value"], "run-tag-Loss_train.csv")
+    {'loss': 'Value'}
+    """
+    value = next((name for name in names if spelling(name) == "value"), None)
+    stem = PurePath(source).stem
+    is_loss = "loss" in words_of(stem) and meaning_of(stem).part is Part.TRAIN
+    return {"loss": value} if value is not None and is_loss else {}
 
 
 def holds_numbers(header: Roles, sample: Sequence[Sequence[str]]) -> bool:

@@ -18,7 +18,7 @@ from .errors import UnreadableInput
 from .joining import concatenate
 from .roles import Roles
 from .sniff import Dialect
-from .table_header import holds_numbers, is_header_row, read_header
+from .table_header import holds_numbers, is_header_row, read_header, value_of_file
 from .table_lines import Lines, cut_lines, rows_of
 from .table_rows import TableRows
 from .table_runs import RunColumns, runs_side_by_side
@@ -57,7 +57,7 @@ class TableReader:
         wanted: Mapping[str, str] | None = None,
     ) -> None:
         self._config = config or TableConfig()
-        self._wanted = wanted
+        self._wanted = wanted = wanted or value_of_file(dialect.names, source)
         self._dialect = dialect
         self._defaults = defaults
         self._source = source
