@@ -40,6 +40,8 @@ class Dialect:
     counter: str = ""
     """The key that counts, where a guess would be wrong; empty: the general rules find it."""
     rules: tuple[Callable[[], Rule], ...] = ()
+    ends_in_bar: bool = False
+    """Whether a record ends in a bar, so that a line without one goes on in the next."""
 
     @property
     def names(self) -> Mapping[str, str]:
@@ -56,6 +58,7 @@ def _dialect(
     keys: Mapping[str, str] | None = None,
     counter: str = "",
     rules: tuple[Callable[[], Rule], ...] = (),
+    ends_in_bar: bool = False,
 ) -> Dialect:
     return Dialect(
         name=name,
@@ -65,6 +68,7 @@ def _dialect(
         keys=keys or {},
         counter=counter,
         rules=rules,
+        ends_in_bar=ends_in_bar,
     )
 
 
@@ -81,6 +85,7 @@ DIALECTS: tuple[Dialect, ...] = (
         " a gradient norm of 0.000 in every record and a loss scale of -1.0 are not filled in;"
         " the loss is the mean of the iterations since the record before",
         rules=_MEGATRON_RULES,
+        ends_in_bar=True,
     ),
     _dialect(
         "Megatron",
@@ -88,6 +93,7 @@ DIALECTS: tuple[Dialect, ...] = (
         " iteration 20/ 100 | elapsed time per iteration (ms): 105.2 | lm loss: 2.3E+00 |",
         "older releases, which do not count samples: as above",
         rules=_MEGATRON_RULES,
+        ends_in_bar=True,
     ),
     _dialect(
         "DeepSpeed",

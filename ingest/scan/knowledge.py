@@ -22,6 +22,7 @@ from .prefixes import Part, read_prefix
 from .prose import Counts, Prose, Told
 from .sentence_table import sentences_for
 from .sentences import Sentence
+from .unwrap import is_open
 
 MAX_SHAPES = 1 << 15
 """Shapes that are kept: a log has dozens; free text makes a new one with every line."""
@@ -35,11 +36,17 @@ class Known:
     sentences: tuple[Sentence, ...] = ()
     is_noise: bool = False
     dialect: Dialect | None = None
+    is_open: bool = False
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether such lines are the first of records that go on in the next line."""
+        return self.dialect is not None and self.dialect.ends_in_bar and self.is_open
 
     @property
     def takes_lines(self) -> bool:
         """Whether such lines give no records besides what is told."""
-        return self.is_noise or any(sentence.takes_line for sentence in self.sentences)
+        return self.is_noise or (bool(self.sentences) and self.sentences[0].takes_line)
 
 
 class Knowledge:
@@ -131,7 +138,7 @@ class Knowledge:
 def _look_at(example: bytes) -> Known:
     if is_noise(example):
         return Known(is_noise=True)
-    return Known(sentences_for(example), dialect=dialect_of(example))
+    return Known(sentences_for(example), dialect=dialect_of(example), is_open=is_open(example))
 
 
 def _printer(line: bytes, otherwise: int) -> int:

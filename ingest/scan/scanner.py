@@ -28,6 +28,7 @@ from .plans import Kind, Plan
 from .prose import Counts
 from .shapes import ShapeBook
 from .tables import Laid, TableReader
+from .unwrap import unwrap
 
 
 class TextScanner:
@@ -47,6 +48,7 @@ class TextScanner:
         self._knowledge = Knowledge(self._run, self._rank)
         self._loss = LossChoice((wanted or {}).get("loss"))
         self._chain = Chain()
+        self._wrapped = b""
         self._lines = 0
         self._used = 0
         self._counters: Tally[str] = Tally()
@@ -57,13 +59,26 @@ class TextScanner:
         """The records of the next whole lines."""
         return self._scan(self._cleaner.clean(data))
 
+    def _piece(self, data: bytes, *, is_last: bool) -> tuple[Piece, list[ShapeLines]]:
+        """The next lines by shape, wrapped records in one line each."""
+        piece = Piece(self._wrapped + data)
+        groups = piece.by_shape()
+        self._wrapped = b""
+        wrapped = [group.line_S for group in groups if self._knowledge.of(group).is_wrapped]
+        if not wrapped:
+            return piece, groups
+        lines = [piece[at] for at in range(len(piece))]
+        text, self._wrapped = unwrap(lines, np.sort(np.concatenate(wrapped)).tolist(), is_last=is_last)
+        piece = Piece(text)
+        return piece, piece.by_shape()
+
     def finish(self) -> RecordBatch | None:
         """The records of what was held back.
 
         Raises:
             UnreadableInput: no line of the log was recognised.
         """
-        rest = self._scan(self._cleaner.finish())
+        rest = self._scan(self._cleaner.finish(), is_last=True)
         last = self._join(self._from_tables(self._tables.finish()), 0)
         rest = concatenate([batch for batch in (rest, last) if len(batch)])
         if not self._columns and not self._knowledge.has_heard:
@@ -93,9 +108,8 @@ class TextScanner:
             guess=self._guess if not self._columns else "",
         )
 
-    def _scan(self, data: bytes) -> RecordBatch:
-        lines = Piece(data)
-        groups = lines.by_shape()
+    def _scan(self, data: bytes, *, is_last: bool = False) -> RecordBatch:
+        lines, groups = self._piece(data, is_last=is_last)
         self._lines += sum(len(group.line_S) for group in groups)
         parts: list[Part] = []
         laid: list[Laid] = []
