@@ -38,6 +38,7 @@ def html_report(runs: Sequence[ShownRun], *, command: str, unread: Sequence[str]
     charts = 4 if len(shown) <= 8 else 2 if len(shown) <= 24 else 1
     body = [
         _index(ordered, numbers) if len(ordered) > 1 else None,
+        None if ordered else tag("h1", _tally(ordered)),
         _unread(unread),
         *(_part(run, numbers[id(run)], charts, is_alone=len(ordered) == 1) for run in shown),
     ]

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from detectors.reference_exact import PROVING_CHECKS, PROVING_POSITIONS, compare_exactly
+from detectors.reference_nulls import WINDOW_POINTS
 from detectors.reference_outcome import Answer, Basis, Outcome, decide
-from detectors.reference_windows import FLOORS, WINDOW_POINTS, WindowComparison, compare_windows
+from detectors.reference_windows import FLOORS, WindowComparison, compare_windows
 from ingest.errors import UnreadableInput
 from service.cli import app
 from service.compare_command import CompareRequest, compare, run_compare

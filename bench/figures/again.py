@@ -13,6 +13,7 @@ import numpy as np
 from detectors import reference_windows as windows
 from detectors.facts import AttemptFindings
 from detectors.reference import _repeated, meet
+from detectors.reference_nulls import nanmean
 from ingest.blocks import Floats, IterationBlock
 from ingest.decode import Decoder, RawMessage
 from service.pipeline import Pipeline
@@ -132,7 +133,7 @@ def _windows(name: str, one: IterationBlock, two: IterationBlock) -> tuple[Panel
     start = int(len(difference_T) * windows._SKIPPED_SHARE)
     edges = range(start, len(difference_T) - size + 1, size)
     x_K = [at + size / 2 for at in edges]
-    mean_K = [100 * windows._nanmean(difference_T[at : at + size]) for at in edges]
+    mean_K = [100 * nanmean(difference_T[at : at + size]) for at in edges]
     low, high = (100 * (answer.level + sign * answer.threshold) for sign in (-1, 1))
     panel = Panel(
         label=f"difference of window means, %: {name}",
