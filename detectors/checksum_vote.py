@@ -1,7 +1,4 @@
-"""Checksums of state that several ranks hold, voted on inside each equality group.
-
-Axes: T positions, R ranks.
-"""
+"""Checksums of state that several ranks hold, voted on in each equality group. Axes: T positions, R ranks."""
 
 from __future__ import annotations
 
@@ -20,6 +17,7 @@ from .evidence import Certainty, Check, CheckState, Direction, Evidence, Finding
 from .groups import equality_classes, fingerprint, layout_classes, needs_device
 from .learned_groups import LearnedGroups, rows_of
 from .shard_repeats import ShardRepeats
+from .single_check import compare_once
 from .vote_suspects import BEFORE_REDUCTION, MODEL_GROUP, WIDENED, suspects
 from .vote_view import Checks, bits_of
 
@@ -37,24 +35,24 @@ class ChecksumVote:
 
     Groups come from the layout; without one they are learned from the first two checks
     (`learned_groups.py`). Nothing is compared across a change of the layout or the membership.
-    State that differs once is confirmed at once: bit-equal replicas cannot differ by noise. What
-    may have another reason stays suspected: replicas that never agreed and have no majority, one
-    odd rank beside classes that were learned, two members that differ once.
+    State that differs once is confirmed at once: bit-equal replicas cannot differ by noise. What may have
+    another reason stays suspected: replicas that never agreed and have no majority, one odd rank beside
+    classes that were learned, two members that differ once.
     """
 
     name: ClassVar[str] = "checksum_vote"
 
     def __init__(self) -> None:
         self._watches: dict[str, EqualityWatch] = {}
-        self._layout_mark = ""
-        self._has_layout = False
-        self._epoch = 0
-        self._has_begun = False
+        self._layout_mark, self._has_layout = "", False
+        self._epoch, self._has_begun = 0, False
         self._compared: list[str] = []
+        self._attempt, self._has_numbers = 0, False
         self._shards = ShardRepeats()
 
     def update(self, block: IterationBlock) -> list[Finding]:
         """Take the next settled positions."""
+        self._attempt, self._has_numbers = block.attempt, self._has_numbers or bool(block.numbers)
         mark = fingerprint(block.layout)
         if mark != self._layout_mark:
             self._reset()
@@ -69,16 +67,19 @@ class ChecksumVote:
         return findings + self._shards.update(block, self.name)
 
     def finish(self) -> list[Finding]:
-        """Nothing waits for what comes next."""
-        return []
+        """What was printed once and is all there is; else nothing waits for what comes next."""
+        if self._has_numbers:
+            return []
+        equal, found = compare_once(self._watches, self.name, self._attempt)
+        self._compared = sorted({*self._compared, *equal})
+        return list(found)
 
     def check(self) -> Check:
         """Ran when at least two members of one group were compared."""
         if self._compared:
             return Check(name=self.name, state=CheckState.RAN, metrics=tuple(sorted(self._compared)))
-        return Check(
-            name=self.name, state=CheckState.NOT_RUN, why=self._why(), metrics=tuple(sorted(self._watches))
-        )
+        metrics = tuple(sorted(self._watches))
+        return Check(name=self.name, state=CheckState.NOT_RUN, why=self._why(), metrics=metrics)
 
     def snapshot(self) -> State:
         """The whole state as plain data."""
@@ -89,6 +90,8 @@ class ChecksumVote:
             "epoch": self._epoch,
             "has_begun": self._has_begun,
             "compared": list(self._compared),
+            "has_numbers": self._has_numbers,
+            "attempt": self._attempt,
             "shards": self._shards.snapshot(),
         }
 
@@ -98,6 +101,7 @@ class ChecksumVote:
         self._layout_mark, self._has_layout = state["layout_mark"], state["has_layout"]
         self._epoch, self._has_begun = state["epoch"], state["has_begun"]
         self._compared = list(state["compared"])
+        self._has_numbers, self._attempt = state["has_numbers"], state["attempt"]
         self._shards = ShardRepeats()
         self._shards.restore(state["shards"])
 

@@ -340,3 +340,27 @@ def test_a_replicated_layer_that_parts_along_tp_alone_in_a_pipeline_accuses_ever
     (odd,) = evidence_in(run(ChecksumVote(), [block({metric: alone}, layout=layout)]))
     assert (tie.ranks, tie.is_tie, odd.ranks) == (tuple(range(8)), True, (1,))
     assert "before the reduction" in str(tie.detail["suspects"])
+
+
+@pytest.mark.parametrize(
+    ("weights", "biases", "certainties"),
+    [
+        ([7, 7], [1, 2], [Certainty.CONFIRMED]),
+        ([7, 8], [1, 1], [Certainty.SUSPECTED]),
+        ([7, 8], [1, 2], [Certainty.SUSPECTED, Certainty.SUSPECTED]),
+        ([7, 7], [1, 1], []),
+    ],
+    ids=["bias differs", "a split weight", "all split", "all equal"],
+)
+def test_what_is_printed_once_is_compared_where_a_log_holds_nothing_else(
+    weights: list[int], biases: list[int], certainties: list[Certainty]
+) -> None:
+    printed = block({"param_checksum/l0.weight": [weights], "param_checksum/l0.bias": [biases]})
+    detector = ChecksumVote()
+    assert detector.update(printed) == []
+    found = detector.finish()
+    assert [one.certainty for one in found if isinstance(one, Evidence)] == certainties
+    assert (detector.check().state is CheckState.RAN) == (weights[0] == weights[1] or biases[0] == biases[1])
+    beside_a_loss = ChecksumVote()
+    beside_a_loss.update(block({"loss": [[2.0, 2.0]], "param_checksum/l0.bias": [biases]}))
+    assert beside_a_loss.finish() == []
