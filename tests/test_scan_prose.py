@@ -134,6 +134,36 @@ def test_a_dialect_knows_the_names_that_a_line_leaves_out(
     assert {name: record.metrics[name] for name in metrics} == metrics
 
 
+def test_a_record_that_says_its_loss_in_words_counts_itself() -> None:
+    line = "[Epoch 2 8/9][Iteration 641] Trained 8 records. Loss is NaN. Current learning rate is 0.5.\n"
+    before = line.replace("641", "640").replace("NaN", "2.5")
+    told = records(before + line)
+    assert {record.iteration for record in told} == {640, 641}
+    assert math.isnan(float(told[-1].metrics["loss"]))
+
+
+_WRAPPED = (
+    " iteration {}/ 9 | consumed samples: 16 | elapsed time per iteration (s): 1.5 | learning\n"
+    " rate: 4.5E-05 | lm loss: {}.5E+00 | number of skipped iterations: 0 | number of nan\n"
+    "iterations:  0 | TFLOPs: 149.1 |\n"
+)
+
+
+@pytest.mark.parametrize("cut", [0, 60, 100, 150, 200, 230, 260, 290, 330])
+def test_a_record_wrapped_over_lines_is_one_however_it_is_cut(cut: int) -> None:
+    text = _WRAPPED.format(1, 2) + "time (ms) | forward: 3.5\n" + _WRAPPED.format(2, 3)
+    told = [
+        (one.iteration, one.metrics["loss"], one.metrics["lr"]) for one in records(text[:cut], text[cut:])
+    ]
+    assert told == [(1, 2.5, 4.5e-05), (2, 3.5, 4.5e-05)]
+
+
+def test_a_record_that_nothing_ends_is_read_as_far_as_it_goes() -> None:
+    cut_off = " iteration 2/ 9 | consumed samples: 32 | lm loss: 3.5E+00 | num"
+    first, cut = records(_WRAPPED.format(1, 2) + cut_off)
+    assert (first.iteration, cut.iteration, cut.metrics["loss"]) == (1, 2, 3.5)
+
+
 _LINES = st.lists(
     st.sampled_from(
         [
