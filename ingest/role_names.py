@@ -97,6 +97,8 @@ ITERATION_NAMES = (
     *("tokens_seen", "consumed_tokens", "num_tokens_seen", "cumulative_tokens"),
 )
 """Names of what counts iterations, the best first; as `spelling` writes them."""
+COUNTERS_BEHIND_SLASH = frozenset({"iteration", "itr", "global_step"})
+"""Names that count whatever stands in front: ``Diagnostics/Iteration``; ``timing_s/step`` does not."""
 EPOCH_NAMES = ("epoch", "epochs", "cur_epoch", "current_epoch", "epoch_num", "train/epoch", "trainer/epoch")
 BATCH_NAMES = (
     *("batch", "batch_idx", "batch_id", "batch_index", "minibatch", "iter_in_epoch", "step_in_epoch"),

@@ -14,7 +14,7 @@ from functools import lru_cache
 from firstfault.telemetry import Kind, contract_of
 
 from .role_meaning import Loss, Meaning, Part
-from .role_names import ITERATION_NAMES, SPELLED, TOTALS, Role
+from .role_names import COUNTERS_BEHIND_SLASH, ITERATION_NAMES, SPELLED, TOTALS, Role
 from .role_translations import TRANSLATIONS
 from .role_vocabulary import (
     AUXILIARY,
@@ -88,6 +88,8 @@ def meaning_of(name: str) -> Meaning:
     if spelled in SPELLED:
         role, order = SPELLED[spelled]
         return Meaning(role, name.strip(), order)
+    if (last := spelled.rpartition("/")[2]) != spelled and last in COUNTERS_BEHIND_SLASH:
+        return Meaning(Role.ITERATION, name.strip(), SPELLED[last][1])
     if spelled in EVAL | TEST:
         return Meaning(Role.METRIC, name.strip(), part=Part.EVAL)
     for role, pattern in TOTALS:

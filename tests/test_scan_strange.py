@@ -103,3 +103,25 @@ def test_the_score_of_deeplearning4j_is_the_loss() -> None:
 
     assert values(batch, "loss")[20] == 2.5
     assert np.isnan(values(batch, "loss")[40])
+
+
+def test_names_and_values_in_two_columns_belong_to_the_counter_of_their_block() -> None:
+    rule = "--------------------  --------\n"
+    batch = scanned(
+        "".join(
+            f"{rule}Diagnostics/Iteration  {at}\nlossAverage            {loss}\nother          0.5\n{rule}"
+            for at, loss in ((3, "nan"), (4, "2.5"))
+        )
+    )
+
+    assert np.isnan(values(batch, "loss")[3])
+    assert values(batch, "loss")[4] == 2.5
+
+
+def test_the_month_and_day_of_tensorpack_are_no_counter() -> None:
+    batch = scanned(
+        "[0514 09:42:38 @base.py:283] Epoch 30 (global_step 1500) finished, time:2 minutes 8 seconds.\n"
+        "[0514 09:42:39 @monitor.py:476] total_cost: 1.25\n"
+    )
+
+    assert values(batch, "loss") == {1500: 1.25}

@@ -51,6 +51,8 @@ _AT_VALUE = re.compile(r"[:=,|(\[{<'\"±]\s*$")
 _IN_SENTENCE = re.compile(r"[ -][A-Za-z]")
 _NAME_OF_LOSS = re.compile(r"(?:loss|norm|ppl|acc|is|avg|\d)\s*$|^\s*$", re.IGNORECASE)
 _METRIC_AND_BLANK = re.compile(r"(?:loss|norm|ppl)\s+$", re.IGNORECASE)
+_WORD_AND_BLANKS = re.compile(r"\s*[A-Za-z][\w./-]*\s{2,}")
+"""A name and its value in two columns."""
 _KEY_AND_VALUE = re.compile(r"\s[A-Za-z][\w./-]*(?: ?[:=])? ?(?:\x00|[+-]?nan|[+-]?inf)", re.IGNORECASE)
 _UNIT = re.compile(r"\s*\((?:ms|s|sec|us|min)\)$")
 _SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test", "eval"})
@@ -154,7 +156,11 @@ def _is_counted_loss(field: Field, *, is_slot: bool) -> bool:
 
 def _is_mentioned(gap: str, rest: str) -> bool:
     """Whether the word nan or inf is part of a name or a sentence: ``number of nan iterations: 0``."""
-    if _AT_VALUE.search(gap) or (_METRIC_AND_BLANK.search(gap) and _KEY_AND_VALUE.match(rest)):
+    if (
+        _AT_VALUE.search(gap)
+        or (not rest and _WORD_AND_BLANKS.fullmatch(gap))
+        or (_METRIC_AND_BLANK.search(gap) and _KEY_AND_VALUE.match(rest))
+    ):
         return False
     return _IN_SENTENCE.match(rest) is not None or not _NAME_OF_LOSS.search(gap)
 
