@@ -6,9 +6,6 @@ where they land. Links, devices and names that lead out of the folder are left o
 
 from __future__ import annotations
 
-import tarfile
-import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -46,6 +43,10 @@ def unpack(path: Path, folder: Path, config: ArchiveConfig = DEFAULT_ARCHIVE) ->
     Raises:
         UnreadableInput: it is damaged, or holds more than allowed.
     """
+    import tarfile
+    import zipfile
+    import zlib
+
     room = config.max_bytes
     try:
         with ExitStack() as stack:
@@ -66,6 +67,9 @@ def unpack(path: Path, folder: Path, config: ArchiveConfig = DEFAULT_ARCHIVE) ->
 
 def _members(path: Path, stack: ExitStack) -> Iterator[tuple[str, IO[bytes]]]:
     """The name of each file in the archive, and its bytes."""
+    import tarfile
+    import zipfile
+
     if path.name.lower().endswith(".zip"):
         archive = stack.enter_context(zipfile.ZipFile(path))
         for info in archive.infolist():

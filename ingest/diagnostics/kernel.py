@@ -10,7 +10,6 @@ from ingest.scan.hardware_lines import HARDWARE_CLUES, HardwareLine, read_hardwa
 
 from .report import MAX_FINDINGS, DiagnosticReport, Finding, Place
 
-_OF_KERNEL = re.compile(rb"(?:^|\s)kernel: |^(?:<\d{1,3}>)?\[ *\d{1,9}\.\d{6}\] |^kern +:|NVRM: ")
 _HARDWARE_KINDS = frozenset(
     (
         "xid",
@@ -24,18 +23,9 @@ _HARDWARE_KINDS = frozenset(
         "gpu_hang",
     )
 )
-_KERNEL_SHARE = 0.5
-"""Share of the first lines that a kernel wrote, for the file to be one of a kernel."""
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _DAY_TIME = re.compile(rf"\b({'|'.join(_MONTHS)}) {{1,2}}(\d{{1,2}}) (\d\d):(\d\d):(\d\d)(?! \d{{4}})")
 _MAX_LINE_BYTES = 4096
-
-
-def is_kernel_log(head: bytes) -> bool:
-    """Whether most lines at the beginning of a file were written by a kernel."""
-    lines = [line for line in head.split(b"\n") if line.strip()]
-    found = sum(_OF_KERNEL.search(line[:_MAX_LINE_BYTES]) is not None for line in lines)
-    return bool(lines) and found >= _KERNEL_SHARE * len(lines)
 
 
 def read_kernel(chunks: Iterable[bytes], path: str, host: str | None) -> DiagnosticReport:

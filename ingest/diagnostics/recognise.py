@@ -11,15 +11,15 @@ from ingest.errors import UnreadableInput
 from ingest.file_bytes import FileBytes
 from ingest.sniff import Packing, packing_of
 
-from .ascend import read_ascend
-from .dcgm import read_dcgm
-from .kernel import is_kernel_log, read_kernel
-from .nvidia_smi import read_nvidia_smi
 from .report import DiagnosticReport
 
 MAX_REPORT_BYTES = 64 << 20
 """Bytes of a report that is read as a whole: 64 MiB; a diagnosis of a host is some hundred kilobytes."""
 _HEAD_BYTES = 1 << 16
+_MAX_LINE_BYTES = 4096
+_OF_KERNEL = re.compile(rb"(?:^|\s)kernel: |^(?:<\d{1,3}>)?\[ *\d{1,9}\.\d{6}\] |^kern +:|NVRM: ")
+_KERNEL_SHARE = 0.5
+"""Share of the first lines that a kernel wrote, for the file to be one of a kernel."""
 _CLUES = re.compile(
     rb"DCGM (?:GPU )?Diagnostic|<nvidia_smi_log>|ecc\.errors|retired_pages|remapped_rows"
     rb"|[Aa]scend[-_ ]?[Dd][Mm][Ii]|(?:GENERAL|IMPORTANT|EMERGENCY)_WARN"
@@ -57,6 +57,8 @@ def diagnostics_of(path: Path, *, is_named: bool = False) -> DiagnosticReport | 
                 return None
         return _of_text(data.decode("utf-8", "replace"), str(path), host)
     if is_kernel:
+        from .kernel import read_kernel  # dozens of patterns, which few files need
+
         report = read_kernel(_chain(head, chunks), str(path), host)
         return report if report.findings or is_named else None
     return None
@@ -71,6 +73,13 @@ def _may_be_one(path: Path) -> bool:
         raise UnreadableInput(f"{path}: {error.strerror}") from error
     is_plain = packing_of(head) is Packing.PLAIN and wide_encoding(head) is None
     return not is_plain or _CLUES.search(head) is not None or is_kernel_log(head)
+
+
+def is_kernel_log(head: bytes) -> bool:
+    """Whether most lines at the beginning of a file were written by a kernel."""
+    lines = [line for line in head.split(b"\n") if line.strip()]
+    found = sum(_OF_KERNEL.search(line[:_MAX_LINE_BYTES]) is not None for line in lines)
+    return bool(lines) and found >= _KERNEL_SHARE * len(lines)
 
 
 def named_report(path: Path) -> DiagnosticReport:
@@ -99,6 +108,11 @@ def host_of(name: str) -> str | None:
 
 
 def _of_text(text: str, path: str, host: str | None) -> DiagnosticReport | None:
+    # an XML parser among them, which a log of training need not wait for
+    from .ascend import read_ascend
+    from .dcgm import read_dcgm
+    from .nvidia_smi import read_nvidia_smi
+
     for read in (read_dcgm, read_nvidia_smi, read_ascend):
         report = read(text, path, host)
         if report is not None:
