@@ -289,7 +289,7 @@ def test_cells_of_arrays_over_several_lines_do_not_break_a_row(tmp_path: Path) -
 def test_a_comment_of_json_before_the_header_is_passed_over(tmp_path: Path) -> None:
     text = table('#{"t_start": 1.5, "env_id": "x"}\nr,l,t', ["-50.0,50,15.6", "-47.0,50,19.8"])
 
-    assert Read(tmp_path / "monitor.csv", text).curve("r") == [(0, -50.0), (1, -47.0)]
+    assert Read(tmp_path / "monitor.csv", text).curve("reward") == [(0, -50.0), (1, -47.0)]
 
 
 @pytest.mark.parametrize(
@@ -352,3 +352,31 @@ def test_many_lines_are_read_by_columns_as_they_are_one_by_one(odd: dict[str, ob
 
     assert str(records_from_batch(whole)) == str(records_from_batch(single))
     assert [each.offset for each in whole.rejected] == [each.offset for each in single.rejected]
+
+
+def test_the_value_of_a_chart_is_the_loss_where_the_file_is_called_after_it(tmp_path: Path) -> None:
+    text = "Wall time,Step,Value\n1700000000.5,10,2.5\n1700000001.5,20,2.25\n"
+
+    assert Read(tmp_path / "run-tag-loss_train.csv", text).curve("loss") == [(10, 2.5), (20, 2.25)]
+    assert "loss" not in Read(tmp_path / "run-tag-accuracy.csv", text).batch.numbers
+
+
+def test_curves_in_a_list_are_read_by_their_labels(tmp_path: Path) -> None:
+    text = json.dumps({"results": [{"Label": "train:loss", "Values": [2.5, 2.25], "Timestamps": ["a", "b"]}]})
+
+    assert Read(tmp_path / "x.json", text).curve("loss") == [(0, 2.5), (1, 2.25)]
+
+
+def test_validation_alone_is_judged_and_the_remarks_say_so(tmp_path: Path) -> None:
+    read = Read(tmp_path / "x.csv", "step,val_loss\n1,2.5\n2,2.25\n")
+
+    assert read.curve("loss") == [(1, 2.5), (2, 2.25)]
+    assert "'val_loss' is read as loss" in read.remarks[0]
+
+
+def test_counters_and_ranks_inside_objects_are_known(tmp_path: Path) -> None:
+    text = lines(*({"level": "INFO", "data": {"step": t, "loss": 2.5, "rank": 3}} for t in (1, 2)))
+
+    read = Read(tmp_path / "x.jsonl", text)
+
+    assert (read.curve("loss"), read.batch.rank_N.tolist()) == ([(1, 2.5), (2, 2.5)], [3, 3])
