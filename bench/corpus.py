@@ -63,11 +63,24 @@ class Row:
         return self.outcome.told[0] if self.outcome.told else None
 
     @property
+    def found_as(self) -> str:
+        """As what the index's first bad iteration is told, within one printed record; empty if it is not.
+
+        Of labels that ask for an incident only an incident counts, of the others an annotation too.
+        """
+        if self.item.first_bad is None:
+            return ""
+        if self.root is not None and self._is_near(self.root.iteration):
+            return self.root.certainty
+        is_note_enough = EXPECTED.get(self.item.label, "healthy") == "healthy"
+        notes = (note.rpartition("@") for note in self.outcome.notes)
+        near = [kind for kind, _, iteration in notes if self._is_near(int(iteration))]
+        return near[0] if near and is_note_enough else ""
+
+    @property
     def is_first_bad_right(self) -> bool | None:
         """Whether the onset is the index's within one printed record; None where it gives none."""
-        if self.item.first_bad is None:
-            return None
-        return self.root is not None and self._records_apart(self.root.iteration, self.item.first_bad) <= 1
+        return None if self.item.first_bad is None else bool(self.found_as)
 
     @property
     def is_false_incident(self) -> bool:
@@ -88,16 +101,17 @@ class Row:
             found.append("first bad")
         return found
 
-    def _records_apart(self, one: int, other: int) -> int:
-        """How many printed records lie between two iterations, the later one counted; 0 if equal."""
-        low, high = sorted((one, other))
+    def _is_near(self, iteration: int) -> bool:
+        """Whether it is the index's first bad iteration, or at most one printed record from it."""
+        assert self.item.first_bad is not None
+        low, high = sorted((iteration, self.item.first_bad))
         iterations = self.outcome.iterations
-        return bisect_left(iterations, high) - bisect_left(iterations, low) if low != high else 0
+        return bisect_left(iterations, high) - bisect_left(iterations, low) <= 1
 
     def line(self) -> str:
         """The row of the printed table."""
         outcome, root = self.outcome, self.root
-        onset = f"{root.iteration} {root.certainty}" if root else "-"
+        onset = f"{root.iteration} {root.certainty}" if root else self.found_as or "-"
         got = "CRASH" if outcome.crash else "unreadable" if outcome.unreadable else outcome.label
         cells = (
             f"{self.item.id:28} {self.item.format:23} {self.item.label:22} {got:19}",

@@ -25,8 +25,9 @@ from .base import State
 from .curve import GRAD_NORMS, LOSSES, Curve, Marks, curve_of
 from .evidence import Check, CheckState, Finding
 from .explosion_huge import HugeLoss
-from .explosion_short import grew_together
+from .explosion_short import grew_together, stays_lost
 from .explosion_stream import DETECTOR, Stream
+from .explosion_vanished import Vanished
 
 LEAST_POINTS = 4
 """A first value and three that grow: with fewer points nothing can be suspected."""
@@ -126,6 +127,7 @@ class Explosion:
         self.config = config or ExplosionConfig()
         self._streams: dict[str, Stream] = {}
         self._huge: dict[str, HugeLoss] = {}
+        self._vanished: dict[str, Vanished] = {}
         self._marks = Marks()
         self._attempt = 0
 
@@ -143,6 +145,8 @@ class Explosion:
         for name, curve in curves.items():
             stream = self._streams.setdefault(name, Stream(name, self.config.knobs(is_loss=name in LOSSES)))
             findings += self._fold(stream, curve, block, broken_T, marks_T)
+            watched = self._vanished.setdefault(name, Vanished(is_loss=stream.is_loss))
+            findings += watched.update(curve, block.attempt)
             if stream.is_loss:
                 findings += self._huge.setdefault(name, HugeLoss()).update(curve, block.attempt)
         return findings
@@ -166,12 +170,11 @@ class Explosion:
         """What short curves say together. A suspicion stays one: more points could have let it recover."""
         streams = self._streams
         pairs = [(streams[a], streams[b]) for a in LOSSES for b in GRAD_NORMS if {a, b} <= streams.keys()]
-        found: list[Finding] = []
-        for loss, norm in pairs:
-            together = grew_together(loss, norm, self._attempt)
-            if together is not None:
-                found.append(together)
-        return found[:1]
+        losses = [streams[name] for name in LOSSES if name in streams]
+        together = [grew_together(loss, norm, self._attempt) for loss, norm in pairs]
+        sure = [*together, *(stays_lost(loss, self._attempt) for loss in losses)]
+        found: list[Finding] = [one for one in sure if one is not None]
+        return found[:1] or [one for loss in losses for one in loss.end_high(self._attempt)]
 
     def check(self) -> Check:
         """Whether a curve was there to watch."""
@@ -191,6 +194,7 @@ class Explosion:
         return {
             "streams": {name: stream.snapshot() for name, stream in self._streams.items()},
             "huge": {name: huge.snapshot() for name, huge in self._huge.items()},
+            "vanished": {name: vanished.snapshot() for name, vanished in self._vanished.items()},
             "marks": self._marks.snapshot(),
             "attempt": self._attempt,
         }
@@ -202,6 +206,7 @@ class Explosion:
             self._streams[name] = Stream(name, self.config.knobs(is_loss=name in LOSSES))
             self._streams[name].restore(kept)
         self._huge = {name: HugeLoss(**kept) for name, kept in state["huge"].items()}
+        self._vanished = {name: Vanished(**kept) for name, kept in state["vanished"].items()}
         self._marks.restore(state["marks"])
         self._attempt = int(state["attempt"])
 

@@ -24,6 +24,12 @@ LOSS_RATIO = 2.0
 """All losses after the parting over all before it: healthy spikes reach it at one point, without the norm."""
 NORM_RATIO = 8.0
 """The same of the gradient norm."""
+LOST_RATIO = 10.0
+"""All losses to the end over all before: where that many points stay there, no norm is needed."""
+LEAST_LOST = 4
+"""Points that stay there."""
+LEAST_LEVEL = 0.1
+"""Loss from which on it was one: what begins smaller may be a penalty that grows out of nothing."""
 LEAST_NORMS = 2
 """Norms that stay up: one is a bad batch."""
 
@@ -65,6 +71,32 @@ def grew_together(loss: Stream, norm: Stream, attempt: int) -> Evidence | None:
         threshold=NORM_RATIO,
         direction=Direction.UP,
         detail=detail,
+    )
+
+
+def stays_lost(loss: Stream, attempt: int) -> Evidence | None:
+    """What a short curve says that leaves its level by the factor ten and stays there to the end."""
+    loss_K, iteration_K = loss.window()
+    if loss.points > MOST_POINTS or not bool((loss_K > 0).all()):
+        return None
+    at = _parting(np.log(loss_K), math.log(LOST_RATIO))
+    if at is None or len(loss_K) - at < LEAST_LOST or loss_K[:at].max() < LEAST_LEVEL:
+        return None
+    return Evidence(
+        detector=DETECTOR,
+        key=f"{loss.metric}/short",
+        pattern=Pattern.SHARP_DEGRADE,
+        certainty=Certainty.CONFIRMED,
+        metric=loss.metric,
+        attempt=attempt,
+        iteration=int(iteration_K[at]),
+        first_bad=int(iteration_K[at]),
+        last_clean=int(iteration_K[at - 1]),
+        alarm_iteration=int(iteration_K[at + LEAST_LOST - 1]),
+        statistic=float(loss_K[at:].min() / loss_K[:at].max()),
+        threshold=LOST_RATIO,
+        direction=Direction.UP,
+        detail={"baseline": float(loss_K[:at].max()), "peak": float(loss_K.max())},
     )
 
 

@@ -62,6 +62,17 @@ class Stream:
         at_K = np.arange(points - kept, points) % fold.RING
         return ring[at_K], ring_iterations[at_K]
 
+    def end_high(self, attempt: int) -> list[Finding]:
+        """That a short curve ends above its level, though in too few points to be suspected elsewhere."""
+        ints = self.arrays[0]
+        is_high = ints[at.PHASE] == fold.QUIET and ints[at.HIGH_RUN] > 0 and ints[at.LOW_RUN] == 0
+        if not is_high or ints[at.POINTS] > at.WARM:
+            return []
+        now = int(self.window()[1][-1])
+        self.episode += 1
+        self.alarm_iteration, self.onset = now, {}
+        return [self._evidence(Certainty.SUSPECTED, attempt, now)]
+
     def _report(self, code: int, attempt: int, iteration_K: Ints) -> list[Finding]:
         now = int(iteration_K[int(self.arrays[0][at.CURSOR]) - 1])
         if code == fold.SPIKE:

@@ -37,8 +37,8 @@ class Nonfinite:
     """Finds the first non-finite value of an attempt, by cause and not by arrival.
 
     A non-finite loss or parameter opens an episode at once, and it stays confirmed when it heals
-    (``short_nonfinite``): nothing benign makes one, except a rank without tokens, and a NaN in the
-    very first loss alone, which loops print before they have one. Non-finite gradients are judged by
+    (``short_nonfinite``): nothing benign makes one, except a rank without tokens, and what loops print
+    before they have a first loss: parameters that are NaN do not heal. Non-finite gradients are judged by
     `GradientRuns`, since loss scaling makes them; counts in activations alone are annotations.
     The evidence is of the first bad iteration: ``sights`` say who was bad and clean at every watched
     metric, ``ranks`` who was bad in the earliest phase. NaN that was not reported is not seen here.
@@ -208,10 +208,10 @@ class Nonfinite:
         if episode is None or episode.is_over or not episode.is_clean_again(scene, i, j):
             return
         episode.is_over = True
-        is_first_value = episode.alarm_ordinal == 0 and episode.bad_iterations == 1
-        if is_first_value and episode.is_of_loss_alone:
+        is_before_any = episode.alarm_ordinal == 0 and episode.bad_iterations <= REOPENS_WITHIN
+        if is_before_any and episode.is_of_curves_alone:
             episode.certainty = Certainty.RECOVERED.value
-            episode.reason = "only the first loss was not finite: printed before there was one"
+            episode.reason = "only the first values were not finite: printed before there were any"
         self._changed.add(self._episodes.index(episode))
 
     def _last(self) -> Episode | None:

@@ -12,6 +12,7 @@ from firstfault.telemetry import UNNAMED_RANK
 from ingest.blocks import Ranks
 
 from .base import State
+from .curve import GRAD_NORMS, LOSSES
 from .evidence import Certainty, Direction, Evidence, Pattern
 from .nonfinite_onset import Onset
 from .nonfinite_sites import Level, Scene
@@ -80,10 +81,10 @@ class Episode:
         return is_skip or any(site.clean(start, stop)[:, was_bad_R].any() for site in sites)
 
     @property
-    def is_of_loss_alone(self) -> bool:
-        """Whether nothing but losses was bad at the onset."""
+    def is_of_curves_alone(self) -> bool:
+        """Whether nothing but losses and norms was bad at the onset."""
         bad = [sight.metric.partition("/")[0] for sight in self.onset.sights if sight.bad_R.any()]
-        return bool(bad) and set(bad) <= {"loss", "global_loss"}
+        return bool(bad) and set(bad) <= {*LOSSES, *GRAD_NORMS}
 
     def snapshot(self) -> State:
         """The episode as plain data."""
