@@ -30,12 +30,18 @@ def recognised(
         _iteration_words(strides, ranks, is_long=is_long),
     ]
     words.append(_line_words(notes))
-    remarks = list(dict.fromkeys(remark for note in notes for remark in note.remarks))
+    remarks = list(dict.fromkeys(remark for note in notes for remark in _news(note)))
     shown = remarks if is_long else remarks[:_MAX_REMARKS]
     words += [clean(remark, 400) for remark in shown]
     if len(remarks) > len(shown):
         words.append(f"{len(remarks) - len(shown)} more remarks, with --details")
     return [one for one in words if one]
+
+
+def _news(note: FileNotes) -> list[str]:
+    """The remarks of a file but for those that the columns say already."""
+    said = {f"{name!r} is read as {read}" for name, read in note.understood.columns}
+    return [remark for remark in note.remarks if remark not in said]
 
 
 def formats_words(notes: Sequence[FileNotes]) -> str:
@@ -102,9 +108,11 @@ def _iteration_words(strides: Strides | None, ranks: int, *, is_long: bool) -> s
         more = ", .." if len(strides.gaps) > len(gaps) else ""
         words.append(f"{strides.missing} missing (between {where}{more})")
     if strides.restarts:
-        listed = ", ".join(str(at) for at in strides.restarts[: 20 if is_long else 4])
+        places = list(dict.fromkeys(strides.restarts))
+        listed = ", ".join(str(at) for at in places[: 20 if is_long else 4])
         count = len(strides.restarts)
-        words.append(f"{count} restart{'' if count == 1 else 's'} (at iteration {listed})")
+        more = ", .." if len(places) > (20 if is_long else 4) else ""
+        words.append(f"{count} restart{'' if count == 1 else 's'} (at iteration {listed}{more})")
     return ", ".join(words)
 
 

@@ -276,4 +276,6 @@ def annotation_words(note: Mapping[str, Any]) -> str:
 
 def value_words(value: object) -> str:
     """A number of the evidence, as short as it gets."""
+    if value == 0:
+        return "0"  # -0 is 0
     return f"{value:.5g}" if isinstance(value, float) else clean("-" if value is None else value, 20)

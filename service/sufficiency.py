@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from firstfault.telemetry import Kind, contract_of, is_checksum
 from ingest.file_reader import FileNotes
 
 from .ink import clean
@@ -19,6 +20,11 @@ _OF_LITTLE = frozenset({"nonfinite", "stall"})
 """Checks that run on a single record: alone they say nothing of how the run goes."""
 _NAMED = ("explosion", "curve_drift", "evaluation")
 """Checks whose reason is told, the first that could not run."""
+_OF_CHECKSUMS = ("checksum_vote", "repeat", "agreement")
+_OF_NUMBERS = ("evaluation", "agreement", "peer_outlier", "slowdown")
+"""The same for logs without a curve."""
+_UNTOLD = (Kind.SUPPORTING, Kind.CONTEXT)
+"""Kinds of metrics that no check looks at by itself."""
 _MAX_COLUMNS = 8
 TOO_LITTLE = "too little to judge"
 
@@ -68,15 +74,18 @@ def happened(verdict: Verdict, notes: Sequence[FileNotes] = ()) -> str:
 
 def _nothing_judged(verdict: Verdict, notes: Sequence[FileNotes]) -> str:
     """What was there instead of anything that a check could look at, and how to name it."""
+    metrics = [str(name) for name in verdict["coverage"].get("metrics", [])]
+    if any(contract_of(name).kind not in _UNTOLD for name in metrics):
+        checks = _OF_CHECKSUMS if any(map(is_checksum, metrics)) else _OF_NUMBERS
+        return f"no check could run{_reason(verdict['coverage'], checks)}"
     pairs = ((name, read, note) for note in notes for name, read in note.understood.columns)
-    names = list(dict.fromkeys(name for name, read, note in pairs if read in note.metrics))
-    names = names or [str(name) for name in verdict["coverage"].get("metrics", [])]
+    names = list(dict.fromkeys(name for name, read, note in pairs if read in note.metrics)) or metrics
     if not names:
         return "no check could run: no metric was recognised"
     listed = ", ".join(clean(name, 30) for name in names[:_MAX_COLUMNS])
     more = f" and {len(names) - _MAX_COLUMNS} more" if len(names) > _MAX_COLUMNS else ""
     words = f"no check could run: nothing among {listed}{more} is known as a loss, a norm or a checksum"
-    return f"{words} (name one: --column loss={clean(names[0], 30)})"
+    return f"{words} (if one is, name it: --column loss=NAME)"
 
 
 def _mostly_lost(notes: Sequence[FileNotes]) -> str:
@@ -86,7 +95,7 @@ def _mostly_lost(notes: Sequence[FileNotes]) -> str:
     return f"most of it was not understood: {rejected} records were rejected, {records} read"
 
 
-def _reason(coverage: Mapping[str, Any]) -> str:
+def _reason(coverage: Mapping[str, Any], checks: Sequence[str] = _NAMED) -> str:
     whys = {str(check["name"]): check.get("why") for check in coverage["checks"] if check["state"] != "ran"}
-    why = next((whys[name] for name in _NAMED if whys.get(name)), None)
+    why = next((whys[name] for name in checks if whys.get(name)), None)
     return f": {clean(why, 200)}" if why else ""

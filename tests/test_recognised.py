@@ -117,7 +117,14 @@ def test_a_run_without_a_telling_metric_says_which_columns_there_are() -> None:
     note = FileNotes("m.csv", rows=9, understood=Understood(columns=columns), metrics=("r", "t"))
     verdict = a_verdict("odd", label="undetermined", coverage={"ranks": 1, "checks": []})
     assert "nothing among r, t is known as a loss" in why_too_little(verdict, [note])
-    assert "--column loss=r" in why_too_little(verdict, [note])
+    assert "--column loss=NAME" in why_too_little(verdict, [note])
+
+
+def test_a_run_with_a_telling_metric_of_which_there_is_too_little_says_what_is_missing() -> None:
+    checks = [{"name": "checksum_vote", "state": "not_run", "why": "one rank reports: it has no replicas"}]
+    coverage = {"ranks": 1, "metrics": ["param_checksum"], "checks": checks}
+    why = why_too_little(a_verdict("odd", label="undetermined", coverage=coverage))
+    assert why == "no check could run: one rank reports: it has no replicas"
 
 
 def test_a_file_that_was_mostly_rejected_is_not_healthy() -> None:
