@@ -29,6 +29,8 @@ from .streams import join_streams
 
 __all__ = ["FileConfig", "FileNotes", "FileSource", "Progress", "StreamConfig"]
 
+UNCOUNTED = frozenset({"row number", "record number"})
+"""Counters of a stream that counts nothing of its own."""
 _COPY_BYTES = 1 << 20
 
 
@@ -166,7 +168,10 @@ class FileSource:
             taken = Path(readers[main].notes.path).name
             readers[other].remark(f"another stream of the same process: values are taken from {taken}")
 
-        return join_streams(records, leave)
+        def has_counter(at: int) -> bool:
+            return readers[at].notes.understood.counter not in UNCOUNTED
+
+        return join_streams(records, has_counter, leave)
 
     def _reader(self, file: JobFile) -> FileReader:
         reader = FileReader(file, self._path(file), self._job.run, self._config)

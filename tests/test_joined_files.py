@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -128,3 +129,40 @@ def test_a_hole_at_the_front_of_a_log_is_passed_over(tmp_path: Path) -> None:
     path.write_bytes(bytes(1 << 20) + TABLE.encode())
 
     assert len(read_all(source_of(path))) == 50
+
+
+RECORDS = "".join(f"step: {step} loss: {2 - step / 500:.4f} grad_norm: 1.0\n" for step in range(100))
+
+
+@pytest.mark.parametrize(
+    ("said", "iteration"),
+    [
+        ("FloatingPointError: Loss became infinite or NaN at iteration=100!\n", 100),
+        ("FloatingPointError: Loss became infinite or NaN at iteration=60!\n", 60),
+        ("a warning\nLoss is nan, stopping training\n", 100),
+    ],
+)
+def test_the_end_that_is_told_on_the_error_stream_alone_is_not_lost(
+    tmp_path: Path, said: str, iteration: int
+) -> None:
+    (tmp_path / "run.out").write_text(RECORDS)
+    (tmp_path / "run.err").write_text(said)
+
+    batch = read_all(source_of(tmp_path))
+
+    bad = [
+        row[2]
+        for row, value in zip(rows_of(batch), values_of(batch, "loss"), strict=True)
+        if value is not None and not math.isfinite(value)
+    ]
+    assert (len(batch), bad) == (101, [iteration])
+
+
+def test_a_bar_on_the_error_stream_adds_no_value(tmp_path: Path) -> None:
+    (tmp_path / "run.out").write_text(RECORDS)
+    bars = "".join(f"\r{step}%|##| {step}/100 [00:10<00:10, 1.2it/s, loss=9.{step}]" for step in range(100))
+    (tmp_path / "run.err").write_text(bars + "\n")
+
+    batch = read_all(source_of(tmp_path))
+
+    assert values_of(batch, "loss") == [float(f"{2 - step / 500:.4f}") for step in range(100)]
