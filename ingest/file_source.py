@@ -24,8 +24,7 @@ from .file_reader import FileConfig, FileNotes, FileReader
 from .file_stream import StreamConfig, ordered_records
 from .follow import FollowedFile
 from .jobs import STANDARD_INPUT, Job, JobFile
-from .merge import merge
-from .streams import join_streams
+from .streams import join_processes, join_streams
 
 __all__ = ["FileConfig", "FileNotes", "FileSource", "Progress", "StreamConfig"]
 
@@ -154,12 +153,16 @@ class FileSource:
         self._spooled.clear()
 
     def _merged(self) -> Iterator[RecordBatch]:
-        cursors = [self._process_records(file) for file in self._job.files]
-        yield from merge(cursors)
+        files = self._job.files
+        readers = [[self._reader(stream) for stream in (file, *file.beside)] for file in files]
+        cursors = [self._process_records(own) for own in readers]
+        if len(cursors) == 1:
+            yield from cursors[0]
+        else:
+            yield from join_processes(cursors, lambda at: any(map(_counts, readers[at])))
 
-    def _process_records(self, file: JobFile) -> Iterator[RecordBatch]:
+    def _process_records(self, readers: Sequence[FileReader]) -> Iterator[RecordBatch]:
         """The records of one process: of its file, or of the streams that it wrote."""
-        readers = [self._reader(stream) for stream in (file, *file.beside)]
         records = [self._file_records(reader) for reader in readers]
         if len(records) == 1:
             return records[0]
@@ -168,10 +171,7 @@ class FileSource:
             taken = Path(readers[main].notes.path).name
             readers[other].remark(f"another stream of the same process: values are taken from {taken}")
 
-        def has_counter(at: int) -> bool:
-            return readers[at].notes.understood.counter not in UNCOUNTED
-
-        return join_streams(records, has_counter, leave)
+        return join_streams(records, lambda at: _counts(readers[at]), leave)
 
     def _reader(self, file: JobFile) -> FileReader:
         reader = FileReader(file, self._path(file), self._job.run, self._config)
@@ -240,3 +240,8 @@ class FileSource:
         if not rejected:
             return UnreadableInput(f"{names}: must hold records, but none is in it")
         return UnreadableInput(f"{names}: must hold records, but all {rejected} lines in it were rejected")
+
+
+def _counts(reader: FileReader) -> bool:
+    """Whether records were read of a file, in a counter of its own."""
+    return bool(reader.notes.rows) and reader.notes.understood.counter not in UNCOUNTED

@@ -20,6 +20,8 @@ from .merge import merge
 
 _CURVES = ("loss", "global_loss", "grad_norm", "local_grad_norm")
 """Metrics by which the stream of the records is told."""
+_MAX_LAST_WORDS = 8
+"""Records of a process that may be no more than its last words: each of its libraries says it once."""
 _MAX_WAITING = 8
 """Batches of records without a place that are kept: the first of them tells what happened."""
 
@@ -51,6 +53,34 @@ def join_streams(
         cursors.append(_side(whole, None if has_counter(at) else end))
     yield from merge(cursors)
     yield from end.left_over()
+
+
+def join_processes(
+    processes: Sequence[Iterator[RecordBatch]], has_counter: Callable[[int], bool]
+) -> Iterator[RecordBatch]:
+    """The records of the processes of a job in one order.
+
+    A process that counts nothing and only says that something was not finite says so where the others
+    are, and not at the start.
+    """
+    heads = [next(process, None) for process in processes]
+    is_last_word = [
+        head is not None and not has_counter(at) and _is_last_word(head) for at, head in enumerate(heads)
+    ]
+    end = _End()
+    cursors: list[Iterator[RecordBatch]] = []
+    for at, (head, rest) in enumerate(zip(heads, processes, strict=True)):
+        whole: Iterator[RecordBatch] = chain([] if head is None else [head], rest)
+        is_held = is_last_word[at] and not all(is_last_word)
+        cursors.append(_side(whole, end) if is_held else end.watch(whole))
+    yield from merge(cursors)
+    yield from end.left_over()
+
+
+def _is_last_word(head: RecordBatch) -> bool:
+    """Whether a stream says no more than that its process met something that is not finite."""
+    values = [column.values_N[column.present_N] for column in head.numbers.values()]
+    return 0 < len(head) <= _MAX_LAST_WORDS and not any(np.isfinite(value_N).any() for value_N in values)
 
 
 class _End:

@@ -166,3 +166,13 @@ def test_a_bar_on_the_error_stream_adds_no_value(tmp_path: Path) -> None:
     batch = read_all(source_of(tmp_path))
 
     assert values_of(batch, "loss") == [float(f"{2 - step / 500:.4f}") for step in range(100)]
+
+
+def test_a_rank_that_only_says_its_end_says_it_where_the_others_are(tmp_path: Path) -> None:
+    (tmp_path / "rank0.log").write_text(RECORDS)
+    (tmp_path / "rank1.log").write_text(RECORDS)
+    (tmp_path / "rank2.log").write_text("starting\nLoss is nan, stopping training\n")
+
+    batch = read_all(source_of(tmp_path))
+
+    assert [row for row in rows_of(batch) if row[1] == 2] == [(0, 2, 100)]
