@@ -231,6 +231,12 @@ DIALECTS: tuple[Dialect, ...] = (
         "values stand inside sentences",
     ),
     _dialect(
+        "MLPerf",
+        r":::MLLOG \{",
+        ':::MLLOG {"time_ms": 1782662896958, "key": "train_loss", "value": 1.25, "metadata": {"step": 51}}',
+        "a line is an object with a key, a value and the count of samples or steps; the rest of the log is noise",
+    ),
+    _dialect(
         "DeepSpeed-Chat",
         r"\bepoch: \d+\|step: \d+\|ppo_ep: \d+\|",
         "epoch: 0|step: 50|ppo_ep: 1|act_loss: -0.31|cri_loss: 0.119|unsuper_loss: 0.0",

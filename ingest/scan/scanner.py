@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from firstfault.telemetry import UNNAMED_RANK
+from firstfault.telemetry import MAX_RANK, UNNAMED_RANK
 from firstfault.wire import Defaults
 from ingest.blocks import RecordBatch
 from ingest.errors import UnreadableInput
@@ -145,7 +145,8 @@ class TextScanner:
             return []
         printer_S = np.full(len(group.line_S), self._rank if plan.rank < 0 else plan.rank, np.int64)
         if plan.rank_slot >= 0:
-            printer_S = np.nan_to_num(group.values_SK[:, plan.rank_slot], nan=-1).astype(np.int64)
+            named_S = np.nan_to_num(group.values_SK[:, plan.rank_slot], nan=-1)
+            printer_S = np.clip(named_S, UNNAMED_RANK, MAX_RANK).astype(np.int64)
         return [Part(plan, group.line_S, group.values_SK, printer_S)]
 
     def _from_tables(self, records: list[tuple[int, str]]) -> list[Part]:
