@@ -234,7 +234,7 @@ DIALECTS: tuple[Dialect, ...] = (
         "MLPerf",
         r":::MLLOG \{",
         ':::MLLOG {"time_ms": 1782662896958, "key": "train_loss", "value": 1.25, "metadata": {"step": 51}}',
-        "a line is an object with a key, a value and the count of samples or steps; the rest of the log is noise",
+        "a line is an object with a key, a value and the count of samples or steps; the rest is noise",
     ),
     _dialect(
         "DeepSpeed-Chat",
