@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -21,6 +22,9 @@ from ingest.jobs import STANDARD_INPUT, Job, find_jobs
 from ingest.log_reader import FileConfig
 
 from .offline import JudgedJob
+
+_OTHER_FILES = 256
+"""Files that are open beside those of a job: modules, pipes, temporary files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,17 @@ def find_inputs(
     jobs = find_jobs(files, named=map(Path, paths), is_awaited=is_awaited)
     if not is_awaited:
         jobs = join_continuations(jobs, config)
+    _allow_open_files(max((len(job.files) for job in jobs), default=0))
     return Inputs(tuple(jobs), tuple(reports), tuple(missing), passed, unpacked)
+
+
+def _allow_open_files(count: int) -> None:
+    """Let the process open the files of one job at once, as far as the system allows: a rank has a file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * count + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        top = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, top), hard))
 
 
 def readable_jobs(
