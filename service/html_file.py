@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,18 +25,28 @@ def write_page(jobs: Sequence[JudgedJob], target: str, command: str) -> None:
         sys.stdout.write(text)
         return
     path = Path(target)
+    # beside the target, so that it can be put in its place in one step: nobody reads half a page
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        # beside the target, so that it can be put in its place in one step: nobody reads half a page
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as file:
-            part = Path(file.name)
-            file.write(text)
-        # a temporary file is readable by its owner alone; a page is made to be passed on
-        part.chmod(0o644)
+        part.write_text(text, encoding="utf-8")
         part.replace(path)
     except OSError as error:
+        part.unlink(missing_ok=True)
         raise ConfigError(f"--html {target}: {error.strerror}") from error
+
+
+def check_target(target: str, paths: Sequence[str], *, as_json: bool) -> None:
+    """Whether a page may go there.
+
+    Raises:
+        ConfigError: it would take the place of a log, or meet verdicts on standard output.
+    """
+    if target == STANDARD_INPUT:
+        if as_json:
+            raise ConfigError("--html - and --json cannot both write to standard output")
+        return
+    if any(os.path.realpath(target) == os.path.realpath(path) for path in paths):
+        raise ConfigError(f"--html {target} would replace a log that is read: give another name")
 
 
 def page_of(jobs: Sequence[JudgedJob], command: str) -> str:

@@ -19,7 +19,7 @@ from .config import load_settings
 from .edge import Exit, say
 from .file_options import columns_of, file_config
 from .follow_command import follow
-from .html_file import write_page
+from .html_file import check_target, write_page
 from .ink import clean, ink_for
 from .inputs import Inputs, find_inputs, without_strangers
 from .offline import JudgedJob, ReplayOptions, judge_jobs
@@ -64,6 +64,8 @@ def run_replay(request: ReplayRequest) -> int:
         ConfigError: the settings cannot be.
     """
     settings = load_settings(request.config)
+    if request.html is not None:
+        check_target(request.html, request.paths, as_json=request.as_json)
     config = file_config(settings, request.format_name, columns_of(request.columns))
     inputs = find_inputs(request.paths, request.diagnostics, config, is_awaited=request.is_following)
     jobs, passed = inputs.jobs, inputs.passed

@@ -185,6 +185,31 @@ def test_the_page_goes_to_standard_output_alone(firstfault: Run, tmp_path: Path)
     assert err == ""
 
 
+def test_a_page_never_takes_the_place_of_a_log(firstfault: Run, tmp_path: Path) -> None:
+    log = write_log(tmp_path / "good.jsonl", log_lines("good"))
+    before = log.read_bytes()
+    status, _, err = firstfault("replay", log, "--html", tmp_path / "." / "good.jsonl")
+    assert status == 2
+    assert "would replace a log that is read" in err
+    assert log.read_bytes() == before
+
+
+def test_the_page_and_verdicts_cannot_both_go_to_standard_output(firstfault: Run, tmp_path: Path) -> None:
+    log = write_log(tmp_path / "good.jsonl", log_lines("good"))
+    status, out, err = firstfault("replay", log, "--html", "-", "--json")
+    assert (status, out) == (2, "")
+    assert "cannot both write to standard output" in err
+
+
+def test_a_folder_is_no_place_for_a_page_and_nothing_is_left_behind(firstfault: Run, tmp_path: Path) -> None:
+    log = write_log(tmp_path / "good.jsonl", log_lines("good"))
+    (tmp_path / "out").mkdir()
+    status, _, err = firstfault("replay", log, "--html", tmp_path / "out")
+    assert status == 2
+    assert "--html" in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["good.jsonl", "out"]
+
+
 def test_a_page_that_cannot_be_written_is_told_with_the_path(firstfault: Run, tmp_path: Path) -> None:
     log = write_log(tmp_path / "good.jsonl", log_lines("good"))
     status, _, err = firstfault("replay", log, "--html", tmp_path / "no" / "report.html")
