@@ -53,6 +53,11 @@ NOISE: tuple[Noise, ...] = (
         example="[Rank 0] (after 10 iterations) memory (MB) | allocated: 2113.5 | max allocated: 2733.1",
     ),
     Noise(
+        name="sizes of data sets",
+        form=re.compile(rb"^\s{2,}(?:train|valid|validation|test): {3,}\d+\s*$"),
+        example="    train:      1024000",
+    ),
+    Noise(
         name="deviations of llm.c",
         form=re.compile(rb"\((?:[+-]?(?:nan|inf|-?[\d.]+))z\)"),
         example="(+nanz)",
