@@ -105,6 +105,11 @@ def _look_at_object(value: dict[str, object], where: str, depth: int, search: _S
         if not any(isinstance(each, dict | list) for each in value.values()):
             search.series[where] = dict(zip(steps, value.values(), strict=True))
             return
+    names, cells = value.get("columns"), value.get("data")
+    if isinstance(names, list) and isinstance(cells, list) and all(isinstance(row, list) for row in cells):
+        keys = [str(name) for name in names]
+        search.lists.append(Found(records=[dict(zip(keys, row, strict=False)) for row in cells], where=where))
+        return
     values = value.get("values")
     if isinstance(values, list) and all(isinstance(value.get(key), int) for key in _STEPS):
         start, interval = (int(str(value[key])) for key in _STEPS)

@@ -127,7 +127,7 @@ IDENTITY_NAMES: dict[Role, tuple[str, ...]] = {
     Role.ATTEMPT: ("attempt",),
     Role.MICROBATCH: ("microbatch",),
     Role.TIME: ("time", "timestamp", "_timestamp", "wall_time", "unix_time", "time_unix", "ts"),
-    Role.SPLIT: ("mode", "split", "phase", "stage", "subset", "dataset_split"),
+    Role.SPLIT: ("mode", "split", "phase", "stage", "subset", "dataset_split", "type"),
 }
 SPELLED: dict[str, tuple[Role, int]] = {
     **{name: (Role.ITERATION, at) for at, name in enumerate(ITERATION_NAMES)},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Container, Sequence
 from itertools import pairwise
 
@@ -15,6 +16,7 @@ from .role_words import Loss, meaning_of, spelling, words_of
 _MAX_LISTED = 20
 """Names listed in a message."""
 
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
 _COPY_ROOM = "_column.9999"
 _NOT_METRICS = RESERVED_KEYS | KEY_ALIASES.keys()
 """A second counter, or a "time" that is a duration, stays a metric under a name that is no key of ours."""
@@ -35,6 +37,8 @@ def number_of(value: object) -> float | None:
         try:
             return float(value)
         except ValueError:
+            if _THOUSANDS.fullmatch(value.strip()):
+                return float(value.replace(",", ""))
             counted, slash, total = value.partition("/")
             return float(counted) if slash and counted.strip().isdigit() and total.strip().isdigit() else None
     return None
@@ -43,6 +47,12 @@ def number_of(value: object) -> float | None:
 def is_split(text: str) -> bool:
     """Whether a text names a part of a loop: ``train``, ``val``, ``Test``."""
     return words_of(text) in _SPLITS
+
+
+def tells_splits(column: Column) -> bool:
+    """Whether the words of a column name parts of a loop, but for one in ten at most."""
+    texts = [value for value in column if isinstance(value, str) and value]
+    return bool(texts) and sum(is_split(text) for text in texts) * 10 >= 9 * len(texts)
 
 
 def is_evaluation(text: str) -> bool:

@@ -96,9 +96,9 @@ def meaning_of(name: str) -> Meaning:
         if pattern.fullmatch(spelled):
             return Meaning(role, name.strip())
     if spelled.count("/") >= DEEP:
-        last = _of_training(name.rpartition("/")[2], words_of(name.rpartition("/")[2]))
-        if last is not None and last.metric in _KNOWN and _of_evaluation(name) is None:
-            return replace(last, order=last.order + 5 * spelled.count("/"))
+        inner = _of_training(name.rpartition("/")[2], words_of(name.rpartition("/")[2]))
+        if inner is not None and inner.metric in _KNOWN and _of_evaluation(name) is None:
+            return replace(inner, order=inner.order + 5 * spelled.count("/"))
     words = words_of(name)
     said = _of_evaluation(name) or _of_training(name, words) or _of_path(name, spelled)
     return said or _of_context(name, spelled)

@@ -20,11 +20,11 @@ from .role_values import (
     is_common,
     is_evaluated_loss,
     is_metric,
-    is_split,
     number_of,
     own_name,
     place_of,
     rises,
+    tells_splits,
 )
 from .role_words import Loss, Meaning, Part, meaning_of, spelling
 
@@ -172,8 +172,7 @@ class _Assignment:
 
     def _split(self) -> int | None:
         for at in self._of_role(Role.SPLIT):
-            texts = {value for value in self._columns[at] if isinstance(value, str) and value}
-            if texts and all(is_split(text) for text in texts) and at not in self._forced.values():
+            if tells_splits(self._columns[at]) and at not in self._forced.values():
                 return at
         return None
 

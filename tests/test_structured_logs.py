@@ -380,3 +380,26 @@ def test_counters_and_ranks_inside_objects_are_known(tmp_path: Path) -> None:
     read = Read(tmp_path / "x.jsonl", text)
 
     assert (read.curve("loss"), read.batch.rank_N.tolist()) == ([(1, 2.5), (2, 2.5)], [3, 3])
+
+
+def test_a_type_tells_training_from_validation_though_other_lines_have_one_too(tmp_path: Path) -> None:
+    train = [{"type": "train", "step": t, "loss": 2.5} for t in range(20)]
+    text = lines(*train, {"type": "eval", "step": 19, "loss": 9.0}, {"type": "done", "best": 2.0})
+
+    read = Read(tmp_path / "x.jsonl", text)
+
+    assert (len(read.curve("loss")), read.curve("eval_loss")) == (20, [(19, 9.0)])
+
+
+def test_columns_and_rows_apart_are_a_table(tmp_path: Path) -> None:
+    text = json.dumps({"columns": ["step", "loss"], "index": [0, 1], "data": [[10, 2.5], [20, 2.25]]})
+
+    assert Read(tmp_path / "x.json", text).curve("loss") == [(10, 2.5), (20, 2.25)]
+
+
+def test_separators_of_thousands_are_read_in_counters_and_values(tmp_path: Path) -> None:
+    read = Read(
+        tmp_path / "x.csv", table("step,loss", ['"1,000","1,234.5"', '"2,000","1,200.5"', '"3,000",3.5'])
+    )
+
+    assert read.curve("loss") == [(1000, 1234.5), (2000, 1200.5), (3000, 3.5)]
