@@ -164,6 +164,21 @@ def test_a_record_that_nothing_ends_is_read_as_far_as_it_goes() -> None:
     assert (first.iteration, cut.iteration, cut.metrics["loss"]) == (1, 2, 3.5)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rank 1e999 step 5 loss 2.5",
+        "epoch 1e999 step 5/-inf loss 2.5",
+        "Epoch [1e300/inf] step 5 loss 2.5",
+        "step 99999999999999999999999999 loss 2.5",
+    ],
+)
+def test_counters_beyond_all_bounds_are_no_counters(line: str) -> None:
+    text = (line + "\n") * 2 + steps(1, 4) + line + "\n"
+    told = records(text)
+    assert {1, 2, 3} <= {one.iteration for one in told}
+
+
 _LINES = st.lists(
     st.sampled_from(
         [

@@ -13,7 +13,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from firstfault.telemetry import MAX_ATTEMPT, MAX_RANK, WHOLE_ITERATION
+from firstfault.telemetry import MAX_ATTEMPT, MAX_ITERATION, MAX_RANK, WHOLE_ITERATION
 from ingest.blocks import Flags, Floats, Ints, NumberColumn, RecordBatch
 
 from .clock import Counted
@@ -91,9 +91,9 @@ def _counters(part: Part) -> tuple[NDArray[Any], ...]:
     return (
         np.full(size, counter.style),
         step_S,
-        part.slot(counter.total),
+        _whole(part.slot(counter.total)),
         _whole(part.slot(counter.epoch)),
-        part.slot(counter.epoch_total),
+        _whole(part.slot(counter.epoch_total)),
         np.full(size, any(is_telling(value) for value in plan.values)),
         np.full(size, plan.kind is not Kind.COUNTER),
         part.printer_S,
@@ -122,7 +122,8 @@ def _training_counter(plan: Plan) -> Counter:
 
 def _whole(values_S: Floats) -> Floats:
     with np.errstate(invalid="ignore"):
-        whole: Floats = np.where((values_S >= 0) & (values_S == np.floor(values_S)), values_S, np.nan)
+        is_whole_S = (values_S >= 0) & (values_S <= MAX_ITERATION) & (values_S == np.floor(values_S))
+        whole: Floats = np.where(is_whole_S, values_S, np.nan)
     return whole
 
 

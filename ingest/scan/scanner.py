@@ -118,6 +118,7 @@ class TextScanner:
             known = self._knowledge.of(group)
             self._knowledge.listen(known, group, lines)
             if known.takes_lines:
+                first_other = min(first_other, int(group.line_S[0]))
                 continue
             plan = self._book.plan_of(group.shape, group.example)
             if plan.layout is not Layout.NONE:
