@@ -193,17 +193,19 @@ def _only_rises(cells: Sequence[str]) -> bool:
 
 
 def _comment_names(head: bytes, plain: Dialect, width: int) -> tuple[str, ...] | None:
-    """The names in the last comment before the first row: ``# step loss``."""
-    last = b""
+    """The names in the last comment before the first row that holds as many: ``# step loss``."""
+    comments: list[bytes] = []
     for line in islice(_lines(head), 64):
-        if not line.startswith(b"#"):
-            if line.strip():
-                break
-            continue
-        last = line
-    text = plain.plain(last.lstrip(b"# \t")).decode("utf-8", "replace")
-    names = _cells(text, plain.delimiter)
-    return names if len(names) == width and not any(not name or is_number(name) for name in names) else None
+        if line.startswith(b"#"):
+            comments.append(line)
+        elif line.strip():
+            break
+    for comment in reversed(comments):
+        text = plain.plain(comment.lstrip(b"# \t")).decode("utf-8", "replace")
+        names = _cells(text, plain.delimiter)
+        if len(names) == width and not any(not name or is_number(name) for name in names):
+            return names
+    return None
 
 
 def _has_decimal_commas(rows: Sequence[Sequence[str]]) -> bool:

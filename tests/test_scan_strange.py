@@ -125,3 +125,13 @@ def test_the_month_and_day_of_tensorpack_are_no_counter() -> None:
     )
 
     assert values(batch, "loss") == {1500: 1.25}
+
+
+def test_names_of_columns_may_stand_one_blank_apart() -> None:
+    batch = scanned(
+        "# Epoch batch         loss       loss_f        f_mae\n"
+        "      0    10         12.5         12.5        0.812\n"
+        "      0    20         10.5         10.5        0.782\n"
+    )
+
+    assert list(values(batch, "loss").values()) == [12.5, 10.5]

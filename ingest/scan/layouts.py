@@ -106,11 +106,12 @@ def _without_bar(text: str) -> tuple[str, bool]:
     return (text, False) if at < 0 else (text[:at].rstrip(" :"), True)
 
 
-def header_of(line: str) -> list[str]:
-    """The names of columns in a header."""
+def headers_of(line: str) -> list[list[str]]:
+    """The names of columns in a header: cut where two blanks or a bar stand, and cut at each blank."""
     text = _without_bar(_with_pipes(line).replace("%|", "\0%|"))[0] if "%|" in _with_pipes(line) else line
-    cells = _cells(text, _COLUMNS)
-    return [_clean(cell) for cell in (cells if len(cells) > 1 else _cells(text, _WORDS))]
+    text = text.strip().removeprefix("# ")
+    cut = [_cells(text, separator) for separator in (_COLUMNS, _WORDS)]
+    return [[_clean(cell) for cell in cells] for cells in cut if len(cells) > 1]
 
 
 def row_of(line: str, names: int) -> list[str] | None:

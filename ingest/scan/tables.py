@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from .layouts import Layout, cell_of, header_of, numbers_of_row, row_of
+from .layouts import Layout, cell_of, headers_of, numbers_of_row, row_of
 
 MAX_BOX_LINES = 2048
 _HEAD_LINES = 3
@@ -38,7 +38,8 @@ class TableReader:
 
     def __init__(self) -> None:
         self._box = _Box()
-        self._names: list[str] = []
+        self._headers: list[list[str]] = []
+        """The names of the columns now, by each way to cut them."""
         self._is_bare: bool | None = None
         """Whether the file is columns of bare numbers; None until its first lines have shown it."""
         self._width = 0
@@ -60,7 +61,7 @@ class TableReader:
             if self._box.cells and (line.layout is Layout.RULE or line.number != self._box.last + 1):
                 self._close_box(records)
             if line.layout is Layout.HEADER:
-                self._names = header_of(line.text)
+                self._headers = headers_of(line.text)
             elif line.layout is Layout.ROW:
                 self._take_row(line, records)
         return records
@@ -114,9 +115,13 @@ class TableReader:
         self._box = _Box()
 
     def _take_row(self, line: Laid, records: list[tuple[int, str]]) -> None:
-        if self._names:
-            cells = row_of(line.text, len(self._names))
-            names = self._names
+        names: list[str] = []
+        cells: list[str] | None = None
+        if self._headers:
+            for names in self._headers:
+                cells = row_of(line.text, len(names))
+                if cells is not None:
+                    break
         elif self._is_bare:
             cells = numbers_of_row(line.text)
             if cells is None or len(cells) != self._width:
