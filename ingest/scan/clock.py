@@ -90,6 +90,8 @@ class Clock:
         """The iteration printed last, by anyone."""
         self._counts_bars: bool | None = None
         """Whether progress bars count (or named steps); None until a record has shown it."""
+        self._bars_from = 0
+        """The first line of the piece from which on they do."""
         self._bar_total = np.nan
         self._has_steps = False
         self._bare = BareNumbers()
@@ -116,6 +118,7 @@ class Clock:
     def _believed(self, counted: Counted) -> Floats:
         """The steps that count; of a bar beside named steps, or of another bar, none does."""
         step_N = counted.step_N.copy()
+        self._bars_from = 0 if self._counts_bars else len(step_N)
         is_bar_N = counted.style_N == Style.BAR
         if not is_bar_N.any() and self._counts_bars is not True and np.isnan(self._bar_total):
             if self._counts_bars is None and (np.isin(counted.style_N, _STEPS) & counted.is_record_N).any():
@@ -128,6 +131,7 @@ class Clock:
                 if self._counts_bars is None and counted.is_telling_N[at]:
                     is_last = counted.step_N[at] == counted.total_N[at] and self._knows_epoch(counted, at)
                     self._counts_bars, self._bar_total = not is_last, counted.total_N[at]
+                    self._bars_from = at if self._counts_bars else self._bars_from
                 elif (self._counts_bars and counted.is_telling_N[at]) or self._counts_bars is None:
                     self._bar_total = counted.total_N[at]
                 is_other = counted.total_N[at] != self._bar_total
@@ -139,7 +143,7 @@ class Clock:
                 elif self._counts_bars:
                     step_N[at] = np.nan
             elif counted.is_telling_N[at] and has_bar and self._counts_bars is None:
-                self._counts_bars = True
+                self._counts_bars, self._bars_from = True, at
         return step_N
 
     def _knows_epoch(self, counted: Counted, at: int) -> bool:
@@ -243,8 +247,8 @@ class Clock:
     def _number(self, counted: Counted, filled_N: Floats) -> None:
         """Give records without a counter, or with that of a bar that stands still, numbers that rise."""
         bare_N = counted.is_record_N & np.isnan(filled_N)
-        if self._counts_bars:
-            bare_N |= counted.is_record_N & np.isnan(counted.step_N)
+        with_bars = slice(self._bars_from, None)
+        bare_N[with_bars] |= counted.is_record_N[with_bars] & np.isnan(counted.step_N[with_bars])
         for at in np.flatnonzero(bare_N).tolist():
             filled_N[at] = self._bare.number(
                 -1.0 if np.isnan(filled_N[at]) else float(filled_N[at]),

@@ -29,6 +29,10 @@ MAX_SHAPES = 1 << 15
 _TOLD_IN_REMARK = 6
 
 
+MAX_SENTENCE_BYTES = 2048
+"""Of a line in which sentences are looked for: some of them take the square of its length."""
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
     """What is known of the lines of one shape."""
@@ -111,7 +115,7 @@ class Knowledge:
             if known.dialect.name not in self._rules:
                 self._rules[known.dialect.name] = DialectRules(known.dialect.rules)
         for at in group.line_S.tolist() if known.sentences else ():
-            self._hear(known, at, lines[at])
+            self._hear(known, at, lines[at][:MAX_SENTENCE_BYTES])
 
     def complete(self, batch: RecordBatch, line_R: Ints, counts: Counts) -> RecordBatch:
         """The records of a piece, on the lines ``line_R``, with what dialects and sentences say."""
@@ -136,6 +140,7 @@ class Knowledge:
 
 
 def _look_at(example: bytes) -> Known:
+    example = example[:MAX_SENTENCE_BYTES]
     if is_noise(example):
         return Known(is_noise=True)
     return Known(sentences_for(example), dialect=dialect_of(example), is_open=is_open(example))

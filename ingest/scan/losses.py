@@ -15,6 +15,8 @@ import numpy as np
 from ingest.blocks import Flags, Ints
 
 LOSS = "loss"
+_BEFORE = -(1 << 62)
+"""Before every line of a piece; a box that began in the piece before has a negative number."""
 
 
 class LossChoice:
@@ -32,7 +34,7 @@ class LossChoice:
 
         The first entry stands for the lines before the first change.
         """
-        changes = [(-1, self.key)]
+        changes = [(_BEFORE, self.key)]
         for line, order, key in sorted(seen):
             if order < self._order:
                 self._order, self.key = order, key

@@ -113,7 +113,7 @@ class TextScanner:
         self._lines += sum(len(group.line_S) for group in groups)
         parts: list[Part] = []
         laid: list[Laid] = []
-        first_other = len(lines)
+        first_other = first_loss = len(lines)
         for group in groups:
             known = self._knowledge.of(group)
             self._knowledge.listen(known, group, lines)
@@ -127,11 +127,10 @@ class TextScanner:
             if not group.example.startswith(b"#") and plan.kind is not Kind.COUNTER:
                 first_other = min(first_other, int(group.line_S[0]))
             if any(value.loss_order is not None for value in plan.values):
-                self._tables.end_bare()
+                first_loss = min(first_loss, int(group.line_S[0]))
             parts += self._part(plan, group)
         laid.sort(key=lambda line: line.number)
-        parts += self._from_tables(self._tables.read(laid, first_other))
-        self._tables.advance(len(lines), has_other=first_other < len(lines))
+        parts += self._from_tables(self._tables.read(laid, len(lines), first_other, first_loss))
         return self._join(parts, len(lines))
 
     def _join(self, parts: list[Part], lines: int) -> RecordBatch:

@@ -46,13 +46,18 @@ class TableReader:
         """Columns of bare numbers; 0 until the first row."""
         self._seen = 0
 
-    def read(self, lines: Iterable[Laid], first_other: int) -> list[tuple[int, str]]:
-        """The records of the next lines, each with the number of the line that completed it.
+    def read(
+        self, lines: Iterable[Laid], size: int, first_other: int, first_loss: int
+    ) -> list[tuple[int, str]]:
+        """The records of a piece of ``size`` lines, each with the number of the line that completed it.
 
-        ``first_other`` is the first line of the piece that is of no layout.
+        ``first_other`` is the first line of the piece that is of no layout, ``first_loss`` the first that
+        gives a loss its name: from there on numbers without one are something else.
         """
         records: list[tuple[int, str]] = []
         for line in lines:
+            if line.number > first_loss:
+                self._is_bare = False
             if self._is_bare is None:
                 self._settle_bare(line, first_other)
             if line.layout is Layout.CELL:
@@ -64,17 +69,12 @@ class TableReader:
                 self._headers = headers_of(line.text)
             elif line.layout is Layout.ROW:
                 self._take_row(line, records)
-        return records
-
-    def advance(self, lines: int, has_other: bool) -> None:
-        """The next piece begins ``lines`` lines later."""
-        self._box.last -= lines
-        if has_other and self._is_bare is None:
+        if self._box.cells and self._box.last != size - 1:
+            self._close_box(records)
+        self._box.last -= size
+        if first_loss < size or (first_other < size and self._is_bare is None):
             self._is_bare = False
-
-    def end_bare(self) -> None:
-        """A loss with a name was found: numbers without one are something else."""
-        self._is_bare = False
+        return records
 
     def finish(self) -> list[tuple[int, str]]:
         """The box that nothing closed."""
@@ -91,27 +91,24 @@ class TableReader:
             self._is_bare, self._width = cells is not None, len(cells or ())
 
     def _take_cell(self, line: Laid, records: list[tuple[int, str]]) -> None:
-        box = self._box
         key, value = cell_of(line.text)
-        name = key.strip()
-        is_indented = key.startswith(" ")
-        full = f"{box.section}{name}" if is_indented else name
-        if box.cells and (
-            line.number != box.last + 1 or full in box.cells or len(box.cells) >= MAX_BOX_LINES
-        ):
+        name, is_indented = key.strip(), key.startswith(" ")
+        full = f"{self._box.section}{name}" if is_indented else name
+        is_full = full in self._box.cells or len(self._box.cells) >= MAX_BOX_LINES
+        if self._box.cells and (line.number != self._box.last + 1 or is_full):
             self._close_box(records)
         if not value:
-            box.section = name if name.endswith("/") else f"{name}/"
+            self._box.section = name if name.endswith("/") else f"{name}/"
         elif full:
-            box.cells[full] = value
+            self._box.cells[full] = value
         if not is_indented and value:
-            box.section = ""
-        box.last = line.number
+            self._box.section = ""
+        self._box.last = line.number
 
     def _close_box(self, records: list[tuple[int, str]]) -> None:
         if len(self._box.cells) > 1:
             text = ", ".join(f"{_safe(key)}: {value}" for key, value in self._box.cells.items())
-            records.append((max(self._box.last, 0), text))
+            records.append((self._box.last, text))
         self._box = _Box()
 
     def _take_row(self, line: Laid, records: list[tuple[int, str]]) -> None:

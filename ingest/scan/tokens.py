@@ -26,7 +26,7 @@ NUMBER = (
 _NUMBER = re.compile(NUMBER)
 _MARK = MARK.encode()
 _DRAWN = re.compile(rb"(?:\xe2[\x94-\x96][\x80-\xbf])+")
-_BLANKS_BEFORE_NUMBER = re.compile(rb"[ \t]+(?=\x00)")
+_BLANKS_BEFORE_NUMBER = re.compile(rb"(?<![ \t])[ \t]+(?=\x00)")  # a run is tried once: linear
 _BLANKS = re.compile(rb"  +")
 _REPEATED = re.compile(rb"([!-/:-@\[-^`{-~])\1+")
 MAX_SHAPE_BYTES = 1 << 13
