@@ -22,15 +22,12 @@ from .prefixes import Part, read_prefix
 from .prose import Counts, Prose, Told
 from .sentence_table import sentences_for
 from .sentences import Sentence
+from .tokens import MAX_SENTENCE_BYTES
 from .unwrap import is_open
 
 MAX_SHAPES = 1 << 15
 """Shapes that are kept: a log has dozens; free text makes a new one with every line."""
 _TOLD_IN_REMARK = 6
-
-
-MAX_SENTENCE_BYTES = 2048
-"""Of a line in which sentences are looked for: some of them take the square of its length."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from .dialects import dialect_of
 from .layouts import Layout, layout_of
 from .plans import NOISE, Kind, Plan, make_plan
 from .prefixes import Part, Prefix, read_prefix
-from .tokens import NUMBER, tokenize
+from .tokens import MAX_SENTENCE_BYTES, MAX_SHAPE_BYTES, NUMBER, tokenize
 from .twins import twins_of
 
 MAX_SHAPES = 1 << 15
@@ -74,6 +74,7 @@ def _plan(shape: bytes, example: bytes) -> Plan:
         return _LAID_OUT[layout]
     if not _VALUE.search(shape) or not _PROMISING.search(shape):
         return NOISE
+    example = example[:MAX_SHAPE_BYTES]
     prefix = read_prefix(example)
     starts = [found.start() for found in _NUMBER.finditer(example)]
     first_slot = sum(start < prefix.end for start in starts)
@@ -81,7 +82,7 @@ def _plan(shape: bytes, example: bytes) -> Plan:
     if first_slot + len(message.numbers) != len(starts):  # the prefix ends inside a number
         prefix, first_slot, message = Prefix(0), 0, tokenize(example)
     numbers = [number.decode() for number in tokenize(example).numbers]
-    dialect = dialect_of(example)
+    dialect = dialect_of(example[:MAX_SENTENCE_BYTES])
     names = {} if dialect is None else dialect.names
     plan = make_plan(message.shape.decode("utf-8", "replace"), numbers, first_slot, names)
     rank = prefix.get(Part.RANK)

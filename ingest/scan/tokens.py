@@ -32,6 +32,9 @@ _REPEATED = re.compile(rb"([!-/:-@\[-^`{-~])\1+")
 MAX_SHAPE_BYTES = 1 << 13
 """Of a longer line only the first 8 KiB are looked at: a record has a tenth of it."""
 
+MAX_SENTENCE_BYTES = 1 << 11
+"""Of a line in which sentences and dialects are looked for: some of their forms take the square of it."""
+
 
 class Tokens(NamedTuple):
     """One line: its shape, and the text of the number in each slot."""
