@@ -158,13 +158,15 @@ class FileReader:
         self.notes = replace(self.notes, understood=Understood(format=form.value))
         # pyarrow is heavy: text files must not pay for it
         from .arrow_stream import iter_arrow_file
+        from .column_roles import ColumnRoles
         from .parquet_file import iter_parquet
 
         read = iter_arrow_file if form is Format.ARROW else iter_parquet
+        roles = ColumnRoles(self._config.columns)
         for batch in read(path, self._config.decode, self._defaults):
             self.says_attempt = self.says_attempt or bool(batch.attempt_N.any())
             self.is_wire = self.is_wire or bool((batch.rank_N != self._defaults.rank).any())
-            yield batch
+            yield batch if self.is_wire else roles.rename(batch)
 
     def _document(self, form: Format, path: Path) -> Iterator[RecordBatch]:
         for batch, understood in document_reader(form)(path, self._defaults, self._config):

@@ -15,6 +15,7 @@ from .errors import UnreadableInput
 from .file_reader import FileConfig, FileNotes, FileReader
 from .jobs import STANDARD_INPUT, JobFile
 from .log_reader import LineDecoder
+from .missing_loss import MissingLoss
 from .sniff import COMPRESSED_SUFFIXES, HEAD_BYTES, Format, Packing, packing_of, sniff
 from .text_pieces import last_line_end
 
@@ -39,6 +40,7 @@ class FollowedFile:
         self._stream: BinaryIO | None = None
         self._reader = FileReader(file, Path(file.path), run, config)
         self._lines: LineDecoder | None = None
+        self._missing = MissingLoss()
         self._assigner: AttemptAssigner | None = None
         self._carry, self._head = b"", b""
         self._form: Format | None = None
@@ -179,6 +181,8 @@ class FollowedFile:
         return self._lines.decode(data)
 
     def _taken(self, batch: RecordBatch) -> list[RecordBatch]:
+        if not self._reader.is_wire:
+            batch = self._missing.infer(batch, is_growing=True)
         self._reader.note(batch)
         if self._assigner is not None and not self._reader.says_attempt:
             batch = self._assigner.assign(batch)

@@ -67,15 +67,19 @@ class MissingLoss:
             " beside a gradient norm of nan, is read as NaN"
         )
 
-    def infer(self, batch: RecordBatch) -> RecordBatch:
-        """The batch with the losses that are inferred."""
+    def infer(self, batch: RecordBatch, *, is_growing: bool = False) -> RecordBatch:
+        """The batch with the losses that are inferred.
+
+        ``is_growing``: more of the file is to come, which may show that its loss is reported now and then;
+        what is missing is not inferred then, only what was filtered out.
+        """
         loss = batch.numbers.get(_LOSS)
         if not len(batch) or (loss is None and not self._seen):
             return batch
         present_N = np.zeros(len(batch), np.bool_) if loss is None else loss.present_N
         inferred_N = self._filtered(batch, loss)
         self._rows += len(batch)
-        if not present_N.all() or self._rows < LEARNED_ROWS:
+        if not is_growing and (not present_N.all() or self._rows < LEARNED_ROWS):
             inferred_N = inferred_N | self._missing(batch, present_N)
         if not inferred_N.any():
             return batch

@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from ingest.file_source import FileSource
+from ingest.jobs import find_jobs
+from ingest.joining import concatenate
+
 from .file_builders import read_all, source_of
 
 NAN_FROM = 20
@@ -122,3 +126,18 @@ def test_a_loss_that_never_was_there_is_not_missing(tmp_path: Path) -> None:
     lines = ["step,loss,lr", *(f"{step},,0.1" for step in range(30))]
 
     assert losses_of(write(tmp_path / "x.csv", lines)) == {}
+
+
+def test_of_a_growing_log_only_what_was_filtered_out_is_inferred(tmp_path: Path) -> None:
+    records = [healthy(step) for step in range(12)]
+    records += [healthy(12) | {"loss": None}, healthy(13) | {"loss": 0.0, "grad_norm": "NaN"}]
+    path = json_lines(tmp_path / "x.jsonl", records)
+    (job,) = find_jobs([path])
+    source = FileSource(job, follow=True)
+
+    batch = concatenate(source.poll(0.0))
+    source.close()
+
+    inferred_N = batch.numbers["loss"].inferred_N
+    assert inferred_N is not None
+    assert batch.iteration_N[inferred_N].tolist() == [13]

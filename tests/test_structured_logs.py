@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from firstfault.telemetry import UNNAMED_RANK
@@ -403,3 +404,12 @@ def test_separators_of_thousands_are_read_in_counters_and_values(tmp_path: Path)
     )
 
     assert read.curve("loss") == [(1000, 1234.5), (2000, 1200.5), (3000, 3.5)]
+
+
+def test_columns_of_parquet_from_another_tool_get_their_canonical_names(tmp_path: Path) -> None:
+    columns = {"step": [1, 2], "train_loss": [2.5, 2.25], "Learning Rate": [0.1, 0.1]}
+    pl.DataFrame(columns).write_parquet(tmp_path / "x.parquet")
+
+    batch = read_all(source_of(tmp_path / "x.parquet"))
+
+    assert sorted(batch.numbers) == ["loss", "lr"]
