@@ -123,6 +123,7 @@ def test_a_loss_that_megatron_leaves_out_is_inferred() -> None:
             1135,
             {"loss": 7.5, "lr": 0.5},
         ),
+        ("2026-11-30 17:25:05,809 DEBUG TRAIN Batch 0/3900 loss 2.5 lr 0.5 rank 0", 3900, {"loss": 2.5}),
         ("s:100 trl:3.25 lr:0.5 norm:0.75", 100, {"loss": 3.25, "lr": 0.5, "grad_norm": 0.75}),
     ],
 )

@@ -231,6 +231,13 @@ DIALECTS: tuple[Dialect, ...] = (
         "values stand inside sentences",
     ),
     _dialect(
+        "WeNet",
+        r"\b(?:TRAIN|CV) Batch \d+/\d+ loss ",
+        "2026-11-30 17:25:05,809 DEBUG TRAIN Batch 0/3900 loss 142.135910 lr 0.00001855 rank 0",
+        "the number in front of the slash is the epoch, the one behind it the batch",
+        keys={"TRAIN Batch": "epoch", "CV Batch": "epoch", "Batch": "epoch", "#1": "batch"},
+    ),
+    _dialect(
         "MLPerf",
         r":::MLLOG \{",
         ':::MLLOG {"time_ms": 1782662896958, "key": "train_loss", "value": 1.25, "metadata": {"step": 51}}',
