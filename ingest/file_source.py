@@ -106,7 +106,9 @@ class FileSource:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether all files are read to their ends; never, when following."""
+        """Whether all files are read to their ends; when following, standard input alone has one."""
+        if self._followed:
+            return all(each.has_ended or each.failed for each in self._followed)
         return self._is_exhausted
 
     @property

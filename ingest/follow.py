@@ -46,6 +46,8 @@ class FollowedFile:
         self._form: Format | None = None
         self.failed = ""
         """Why it is read no longer."""
+        self.has_ended = False
+        """Whether nothing can come any more: standard input whose writer is gone."""
         self.offset = 0
         """Bytes of complete lines that were read so far, over all files of that name."""
 
@@ -63,7 +65,7 @@ class FollowedFile:
         deadline = time.monotonic() + timeout_s
         while True:
             batches = self._take(self._read(deadline))
-            if batches or time.monotonic() >= deadline:
+            if batches or self.has_ended or time.monotonic() >= deadline:
                 return batches
             if self._file.path != STANDARD_INPUT:
                 time.sleep(min(_POLL_S, max(deadline - time.monotonic(), 0)))
@@ -116,9 +118,13 @@ class FollowedFile:
         try:
             descriptor = self._stdin.fileno()
         except (OSError, io.UnsupportedOperation):  # not a file of the system: read what it has
-            return self._stdin.read(_READ_BYTES)
+            data = self._stdin.read(_READ_BYTES)
+            self.has_ended = not data
+            return data
         ready, _, _ = select.select([descriptor], [], [], max(deadline - time.monotonic(), 0))
-        return os.read(descriptor, _READ_BYTES) if ready else b""
+        data = os.read(descriptor, _READ_BYTES) if ready else b""
+        self.has_ended = bool(ready) and not data
+        return data
 
     def _is_replaced(self, path: Path) -> bool:
         """Whether the name now stands for a file whose beginning was not read; then starts anew."""

@@ -119,7 +119,7 @@ def follow_jobs(
     """
     followed = [_Reading(job, options, is_following=True) for job in jobs]
     try:
-        while not is_over() and any(not one.unreadable for one in followed):
+        while not is_over() and any(not one.is_over for one in followed):
             for one in followed:
                 one.step(_POLL_S / len(followed))
                 for run in one.changed():

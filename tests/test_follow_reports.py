@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -130,6 +132,17 @@ def test_a_last_line_without_its_end_counts_when_following_ends(tmp_path: Path) 
     path.write_bytes(b"\n".join(csv_lines([*falling(50), "nan"])))
     (job,) = Growing([{}]).follow(path)
     assert labels([job]) == ["nan"]
+
+
+def test_following_standard_input_ends_with_its_writer(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "service.cli", "replay", "--follow", "-"]
+    lines = b"".join(line + b"\n" for line in text_lines([*falling(60), *["nan"] * 6]))
+    ended = subprocess.run(command, input=lines, capture_output=True, check=False, timeout=60)
+    out = ended.stdout.decode()
+    assert ended.returncode == 1
+    assert out.startswith(
+        "stdin: NaN. The run has a non-finite loss since iteration 60.\n\n  Read         -: text log"
+    )
 
 
 SINCE = "since iteration 1200 (between 1190 and 1200)."

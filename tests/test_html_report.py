@@ -161,9 +161,7 @@ def test_thousands_of_ranks_fit_on_a_page(tmp_path: Path) -> None:
     page = page_for(write_log(tmp_path / "wide.jsonl", lines))
     assert len(page) < 200_000
     assert "▸ rank 1234" in page
-    assert (
-        "3000 ranks, iterations 0 to 2: rank 1234 differs from its replicas first, at iteration 2." in page
-    )
+    assert "3000 ranks, iterations 0 to 2: rank 1234 differs from its replicas first, at iteration 2." in page
 
 
 def test_the_command_writes_the_page_beside_the_report(firstfault: Run, tmp_path: Path) -> None:
