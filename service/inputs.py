@@ -23,6 +23,8 @@ from ingest.log_reader import FileConfig
 
 from .offline import JudgedJob
 
+MAX_SUMMARY_RECORDS = 2
+"""Records up to which a file of a folder is a summary (final results, one evaluation), and no run."""
 _OTHER_FILES = 256
 """Files that are open beside those of a job: modules, pipes, temporary files."""
 
@@ -122,8 +124,11 @@ def without_strangers(jobs: Sequence[JudgedJob], passed: PassedOver) -> list[Jud
 
 
 def _is_stranger(job: JudgedJob) -> bool:
-    """Whether nothing was read, or numbers of which no check could judge one."""
-    return not job.runs or all(run.verdict.label is Label.UNDETERMINED for run in job.runs)
+    """Whether nothing was read, numbers of which no check could judge one, or a record or two of no harm."""
+    if all(run.verdict.label is Label.UNDETERMINED for run in job.runs):
+        return True
+    is_short = sum(note.rows for note in job.notes) <= MAX_SUMMARY_RECORDS
+    return is_short and not any(run.verdict.incidents for run in job.runs)
 
 
 def _opened(files: Sequence[Path], passed: PassedOver, unpacked: ExitStack) -> list[Path]:

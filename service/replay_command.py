@@ -87,11 +87,12 @@ def run_replay(request: ReplayRequest) -> int:
             else judge_jobs(jobs, options)
         )
         finished = list(_print_json(judged) if request.as_json else judged)
-    everything = [*inputs.missing, *without_strangers(finished, passed)]
+    logs = without_strangers(finished, passed)
+    everything = [*inputs.missing, *logs]
     if request.html is not None:
         write_page(everything, request.html, request.command)
     if not request.as_json and request.html != STANDARD_INPUT:
-        _print_report(finished, is_detailed=request.is_detailed)
+        _print_report(logs, is_detailed=request.is_detailed)
     _talk(everything, request)
     for line in passed.lines():
         say(clean(line, 400))
