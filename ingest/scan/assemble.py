@@ -103,8 +103,9 @@ def _counters(part: Part) -> tuple[NDArray[Any], ...]:
 
 
 def _series(plan: Plan) -> int:
-    """A number that is the same for lines that report the same keys."""
-    return crc32("\n".join(value.key for value in plan.values).encode()) + 1
+    """A number that is the same for lines that report the same, told by the first value that tells."""
+    telling = next((value.key for value in plan.values if is_telling(value)), "")
+    return crc32(telling.encode()) + 1
 
 
 def _first_telling(part: Part) -> Floats:

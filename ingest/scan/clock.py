@@ -31,7 +31,7 @@ class Counted:
     """The counters of N lines, NaN where a line has none.
 
     ``is_telling_N`` are the lines that have values which make a record, ``is_record_N`` those that give
-    one at all, ``printer_N`` says who printed it. Lines of one ``series_N`` report the same keys; ``value_N``
+    one at all, ``printer_N`` says who printed it. Lines of one ``series_N`` tell the same; ``value_N``
     is the first that tells.
     """
 
