@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
+from statistics import median
 
+from .role_values import number_of
 from .role_words import spelling, words_of
 from .roles import Part, Roles, assign_roles, meaning_of
 from .sniff import is_number
+
+_LEAST_FALL = 8
+"""Values from which on it can be said that they fall."""
 
 
 def read_header(
@@ -25,16 +31,31 @@ def read_header(
     return assign_roles(names, columns, wanted)
 
 
-def value_of_file(names: Sequence[str], source: str) -> dict[str, str]:
-    """What a column that is only called a value is, by the name of its file: the points of one chart.
+def value_of_file(names: Sequence[str], sample: Sequence[Sequence[str]], source: str) -> dict[str, str]:
+    """What a column that is only called a value is: the points of one chart.
 
-    >>> value_of_file(["Wall time", "Step", "Value"], "run-tag-Loss_train.csv")
+    It is the loss if the file is called after one, or is called after nothing that is known and the values
+    fall.
+
+    >>> value_of_file(["Wall time", "Step", "Value"], [], "run-tag-Loss_train.csv")
     {'loss': 'Value'}
     """
-    value = next((name for name in names if spelling(name) == "value"), None)
+    at = next((at for at, name in enumerate(names) if spelling(name) == "value"), None)
     stem = PurePath(source).stem
-    is_loss = "loss" in words_of(stem) and meaning_of(stem).part is Part.TRAIN
-    return {"loss": value} if value is not None and is_loss else {}
+    meaning = meaning_of(stem)
+    if at is None or meaning.part is not Part.TRAIN:
+        return {}
+    if "loss" not in words_of(stem) and (meaning.metric != stem or not _falls(sample, at)):
+        return {}
+    return {"loss": names[at]}
+
+
+def _falls(sample: Sequence[Sequence[str]], at: int) -> bool:
+    """Whether the last quarter of the finite values is lower than the first."""
+    numbers = [number_of(row[at]) for row in sample if at < len(row)]
+    finite = [number for number in numbers if number is not None and math.isfinite(number)]
+    quarter = max(len(finite) // 4, 1)
+    return len(finite) >= _LEAST_FALL and median(finite[:quarter]) > median(finite[-quarter:])
 
 
 def holds_numbers(header: Roles, sample: Sequence[Sequence[str]]) -> bool:

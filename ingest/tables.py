@@ -57,7 +57,6 @@ class TableReader:
         wanted: Mapping[str, str] | None = None,
     ) -> None:
         self._config = config or TableConfig()
-        self._wanted = wanted = wanted or value_of_file(dialect.names, source)
         self._dialect = dialect
         self._defaults = defaults
         self._source = source
@@ -69,6 +68,7 @@ class TableReader:
                 f" got {len(dialect.names)}"
             )
         sample = self._sample(dialect.names, head)
+        self._wanted = wanted = wanted or value_of_file(dialect.names, sample, source)
         header = read_header(dialect.names, sample, wanted)
         if not holds_numbers(header, sample):
             raise UnreadableInput(

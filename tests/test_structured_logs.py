@@ -355,11 +355,17 @@ def test_many_lines_are_read_by_columns_as_they_are_one_by_one(odd: dict[str, ob
     assert [each.offset for each in whole.rejected] == [each.offset for each in single.rejected]
 
 
-def test_the_value_of_a_chart_is_the_loss_where_the_file_is_called_after_it(tmp_path: Path) -> None:
+def test_the_value_of_a_chart_is_the_loss_if_its_file_is_called_so_or_it_falls(
+    tmp_path: Path,
+) -> None:
     text = "Wall time,Step,Value\n1700000000.5,10,2.5\n1700000001.5,20,2.25\n"
 
     assert Read(tmp_path / "run-tag-loss_train.csv", text).curve("loss") == [(10, 2.5), (20, 2.25)]
-    assert "loss" not in Read(tmp_path / "run-tag-accuracy.csv", text).batch.numbers
+    falling = table("Wall time,Step,Value", [f"{1700000000 + t},{t},{3 - t / 10}" for t in range(20)])
+    rising = table("Wall time,Step,Value", [f"{1700000000 + t},{t},{t / 20}" for t in range(20)])
+    assert "loss" in Read(tmp_path / "chart.csv", falling).batch.numbers
+    assert "loss" not in Read(tmp_path / "chart2.csv", rising).batch.numbers
+    assert "loss" not in Read(tmp_path / "val_accuracy.csv", falling).batch.numbers
 
 
 def test_curves_in_a_list_are_read_by_their_labels(tmp_path: Path) -> None:
