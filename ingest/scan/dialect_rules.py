@@ -190,11 +190,13 @@ class BatchSizes:
     def apply(self, batch: RecordBatch, own_N: Flags) -> RecordBatch:
         """The batch with those events."""
         name = next((name for name in BATCH_SIZES if name in batch.numbers), None)
-        at = np.flatnonzero(own_N & _has(batch, name)) if name is not None else np.empty(0, np.int64)
-        if name is None or not len(at):
+        if name is None:
+            return batch
+        at = np.flatnonzero(own_N & _has(batch, name) & np.isfinite(batch.numbers[name].values_N))
+        if not len(at):
             return batch
         size_K = batch.numbers[name].values_N[at]
-        changed_K = (size_K != np.append(self._size, size_K[:-1])) & np.isfinite(size_K)
+        changed_K = size_K != np.append(self._size, size_K[:-1])
         if np.isnan(self._size):
             changed_K[0] = False
         self._size = float(size_K[-1])

@@ -172,6 +172,7 @@ DIALECTS: tuple[Dialect, ...] = (
         r"\bstep:\d+/\d+ (?:train_loss|val_loss):",
         "step:3/5100 train_loss:10.2 train_time:1200ms step_avg:nanms",
         "step_avg is nan until its window begins",
+        keys={"step_avg": ""},
     ),
     _dialect(
         "Nanotron",

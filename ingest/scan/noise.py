@@ -1,4 +1,4 @@
-"""Lines, and parts of lines, whose numbers are no telemetry."""
+"""Lines whose numbers are no telemetry."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """Lines, or parts of them (``is_part``), whose numbers are no telemetry."""
+    """Lines whose numbers are no telemetry."""
 
     name: str
     form: re.Pattern[bytes]
     example: str
-    is_part: bool = False
 
 
 NOISE: tuple[Noise, ...] = (
@@ -57,33 +56,9 @@ NOISE: tuple[Noise, ...] = (
         form=re.compile(rb"^\s{2,}(?:train|valid|validation|test): {3,}\d+\s*$"),
         example="    train:      1024000",
     ),
-    Noise(
-        name="deviations of llm.c",
-        form=re.compile(rb"\((?:[+-]?(?:nan|inf|-?[\d.]+))z\)"),
-        example="(+nanz)",
-        is_part=True,
-    ),
-    Noise(
-        name="averages before their window",
-        form=re.compile(rb"\bstep_avg:nan ?ms\b"),
-        example="step_avg:nanms",
-        is_part=True,
-    ),
 )
 
 
 def is_noise(line: bytes) -> bool:
     """Whether the numbers of a line are no telemetry."""
-    return any(noise.form.search(line) for noise in NOISE if not noise.is_part)
-
-
-def without_noise(line: bytes) -> bytes:
-    """The line with blanks for the parts whose numbers are no values; it keeps its length.
-
-    >>> without_noise(b"loss 11.0 (+nanz)| norm 15.0")
-    b'loss 11.0        | norm 15.0'
-    """
-    for noise in NOISE:
-        if noise.is_part:
-            line = noise.form.sub(lambda found: b" " * len(found[0]), line)
-    return line
+    return any(noise.form.search(line) for noise in NOISE)
