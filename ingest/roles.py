@@ -96,7 +96,7 @@ class _Assignment:
             identity=MappingProxyType(identity),
             metrics=MappingProxyType(metrics),
             scales=MappingProxyType(self._scales(metrics)),
-            summed=tuple(metrics[at] for at in summed),
+            summed=tuple(metrics[at] for at in summed if at in metrics),
             context=frozenset(at for at in metrics if self._meanings[at].role is not Role.METRIC),
             remarks=tuple(self._remarks),
         )

@@ -28,10 +28,10 @@ _MOST_BARE = 16
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
 _KEY_AND_VALUE = re.compile(r"[A-Za-z)\]]['\"]?\s*(?:[:=]\s*|\s)[+-]?(?:\d+\.?\d*|nan)\b", re.IGNORECASE)
-_BAR_RULE = re.compile(rb"(?m)^[ \t]*[|+]?[-=:+|\s]*[-=][-=:+|\s]*$")
+_BAR_RULE = re.compile(rb"(?m)^(?=[ \t\r|+:]*+[-=])[-=:+| \t\r]++$")
 _BARS = re.compile("[│┃║]".encode())
 _BOX = re.compile("(?m)^[ \t]*[┌├└╔╠╚┏┣┗╭╰─━═].*$".encode())
-_OUTER_BARS = re.compile(rb"(?m)^[ \t]*\|[ \t]*|[ \t]*\|[ \t]*$")
+_OUTER_BARS = re.compile(rb"(?m)^[ \t]*+\|[ \t]*+|(?<![ \t])[ \t]*+\|[ \t]*+$")
 _BLANKS = re.compile(rb"(?m)^[ \t]+|[ \t]+$|[ \t]+")
 
 

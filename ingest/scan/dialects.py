@@ -215,7 +215,7 @@ DIALECTS: tuple[Dialect, ...] = (
     ),
     _dialect(
         "ESPnet",
-        r"\d+epoch:train:\d+-\d+batch:",
+        r"(?<!\d)\d+epoch:train:\d+-\d+batch:",
         "[node7:0/6] 2026-05-07 16:10:37,656 (trainer:636) INFO: 2epoch:train:12009-12640batch: loss=65.129",
         "a record is the mean of a range of batches, of which those with a NaN norm are left out",
     ),
@@ -252,7 +252,7 @@ DIALECTS: tuple[Dialect, ...] = (
     ),
     _dialect(
         "Keras",
-        r"\d+/\d+ [━=\[].{0,120}? - (?:loss|accuracy|acc): ",
+        r"(?<!\d)\d+/\d+ [━=\[].{0,120}? - (?:loss|accuracy|acc): ",
         "  2/100 [>....] - ETA: 20:11 - loss: 0.6931 - mse: 0.25",
         "the values are means of the epoch so far",
     ),
