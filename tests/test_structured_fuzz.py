@@ -47,19 +47,19 @@ def read(name: str, text: str) -> RecordBatch | None:
 
 
 @given(VALUES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_any_document_is_read_or_refused(value: Any) -> None:
     read("x.json", json.dumps(value, indent=1))
 
 
 @given(st.lists(st.dictionaries(KEYS, VALUES, max_size=6), min_size=1, max_size=12))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_any_lines_of_objects_are_read_or_refused(records: list[dict[str, Any]]) -> None:
     read("x.jsonl", "".join(json.dumps(record) + "\n" for record in records))
 
 
 @given(st.lists(st.lists(CELLS, min_size=1, max_size=4), min_size=1, max_size=10), st.sampled_from(",;\t| "))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_any_cells_are_read_or_refused(rows: list[list[str]], separator: str) -> None:
     read("x.csv", "\n".join(separator.join(row) for row in rows))
 
