@@ -26,8 +26,10 @@ from .config import load_settings
 from .edge import Exit
 from .errors import ConfigError
 from .file_options import columns_of, file_config
-from .ink import ink_for
+from .ink import clean, ink_for
 
+_NAMED = 6
+"""Metrics named of a log that has nothing in common with the other."""
 SCHEMA = 1
 """Raised when a key of the JSON changes its meaning."""
 
@@ -95,7 +97,8 @@ def compare(request: CompareRequest) -> Compared:
     windows = tuple(compare_windows(one, two, request.tolerance))
     if not exact.positions and not any(each.points for each in windows):
         raise UnreadableInput(
-            f"{first} and {second}: must have iterations and metrics in common, but have none"
+            f"{first} and {second}: must have iterations and metrics in common, but have none:"
+            f" {_extent(one)}, and {_extent(two)}"
         )
     answer = decide(exact, windows, is_deterministic=is_deterministic, is_exact_asked=request.is_exact)
     return Compared(
@@ -175,6 +178,14 @@ def _attempts(text: str | None) -> tuple[int, int] | None:
     if len(parts) != 2 or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
         raise ConfigError(f"--attempts must be two numbers with a comma between them (0,1), got {text!r}")
     return int(parts[0]), int(parts[1])
+
+
+def _extent(block: IterationBlock) -> str:
+    """What a log has: ``iterations 0 to 99 of loss and lr``."""
+    metrics = [clean(metric, 30) for metric in sorted({*block.numbers, *block.checksums})]
+    more = f" and {len(metrics) - _NAMED} more" if len(metrics) > _NAMED else ""
+    span = f"{block.iteration_T.min()} to {block.iteration_T.max()}" if len(block) else "none"
+    return f"iterations {span} of {', '.join(metrics[:_NAMED]) or 'no metric'}{more}"
 
 
 def _stride(block: IterationBlock) -> int | None:

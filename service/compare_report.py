@@ -44,7 +44,7 @@ def headline(compared: Plain) -> str:
     """One sentence: the same or not, by what, and where the difference begins."""
     exact, outcome, basis = compared["exact"], compared["outcome"], compared["basis"]
     if outcome == "unknown":
-        return f"Not to be told: {clean(compared['why'], 300)}."
+        return f"Not to be told: {clean(compared['why'], 300)}.{_bits_words(exact)}"
     if outcome == "same" and basis == "bits":
         how = "as printed" if exact["is_printed"] else "bit for bit"
         return (
