@@ -168,8 +168,10 @@ class CountSoFar:
     def apply(self, batch: RecordBatch, own_N: Flags) -> RecordBatch:
         """The batch with differences."""
         column = batch.numbers.get(self._metric)
-        at = np.flatnonzero(own_N & _has(batch, self._metric))
-        if column is None or not len(at):
+        if column is None:
+            return batch
+        at = np.flatnonzero(own_N & column.present_N & np.isfinite(column.values_N))
+        if not len(at):
             return batch
         count_K = column.values_N[at]
         values_N = column.values_N.copy()
