@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from firstfault.drill.rig.accepted import accepted_causes, phase_of_fault
 from firstfault.drill.rig.catalogue import CATALOGUE
@@ -123,6 +124,34 @@ def test_a_level_that_rises_on_all_ranks_is_a_drift_in_one_curve_already() -> No
 def test_a_level_that_falls_is_no_fault_to_see() -> None:
     twin = healthy()
     assert labels(with_number(twin, "loss", -3 * NOISE, slice(240, None)), twin)["curve"] == "healthy"
+
+
+def test_a_loss_that_only_falls_more_slowly_is_a_drift_that_one_curve_cannot_show() -> None:
+    twin = healthy()
+    gap = np.minimum(np.arange(400.0) - 150, 150)[:, None] / 150
+    slower = with_number(twin, "loss", (0.3 * gap)[150:], slice(150, None))
+    truth = judge_truth(slower, twin, FAULT)
+    assert (truth.tiers[Tier.CURVE].label, truth.tiers[Tier.CURVE].is_observable) == ("silent_drift", False)
+    rising = judge_truth(with_number(twin, "loss", (2.0 * gap)[150:], slice(150, None)), twin, FAULT)
+    assert rising.tiers[Tier.CURVE].is_observable
+
+
+@pytest.mark.parametrize(("points", "label"), [(2, "nan"), (3, "gradient_explosion")])
+def test_a_jump_of_two_points_that_ends_in_nan_is_a_nan_in_every_tier(points: int, label: str) -> None:
+    twin = healthy()
+    grown = with_number(twin, "loss", 9.0 * 4.0 ** np.arange(points)[:, None], slice(200, 200 + points))
+    grown = with_number(grown, "local_grad_norm", 30.0, (slice(200, 200 + points), 2))
+    faulty = with_number(grown, "loss", np.nan, slice(200 + points, None))
+    assert set(labels(faulty, twin).values()) == {label}
+
+
+@pytest.mark.parametrize(("skips", "label"), [(5, "healthy"), (25, "nan")])
+def test_skips_of_a_loss_scale_are_a_fault_only_where_they_do_not_end(skips: int, label: str) -> None:
+    scaled = with_metric(healthy(), "loss_scale", np.full((400, 8), 2.0**20))
+    twin = with_metric(scaled, "skipped", np.zeros((400, 8)))
+    struck = with_number(twin, "skipped", 1.0, slice(200, 200 + skips))
+    faulty = with_number(struck, "grad_norm", np.inf, slice(200, 200 + skips))
+    assert labels(faulty, twin)["curve"] == label
 
 
 def test_growth_is_an_explosion_also_where_it_ends_in_nan() -> None:

@@ -11,6 +11,7 @@ from enum import StrEnum
 import numpy as np
 
 from .effects import SHIFT_POINTS, Departure, departure_of, first_shift, first_true, noise_of_curve, scaled
+from .nonfinite_truth import skipped
 from .recording import Flags, Floats, Ints, Recording
 
 LOUD_LOSS = 2.0
@@ -27,10 +28,18 @@ _IN_NOISE_SIGMA = 3.0
 RAISED_SIGMA = 3.0
 """A level so much higher for `LASTING_POINTS` is seen as surely as one of a sigma for a hundred."""
 _QUIET_GROWTH = 2.0  # a shift that less than doubles over SHIFT_POINTS points is no growth
+STEP_SIGMA = 3.0
+STEP_POINTS = 10
+"""A level shift is that high over its first points already, and the curve itself has gone up by half of it;
+what only gets there is a slope."""
+RISE_SIGMA = 5.0
+"""By so much a curve must rise over its own lowest level to be told from one that falls more slowly."""
 
 GROWING = ("loss", "grad_norm")
 SHIFTING = ("loss", "canary_loss", "eval_loss")
 """Curves whose level says something: a norm's may rise in a healthy run."""
+SAMPLED = ("loss", "eval_loss")
+"""Those of them with the noise of a sample, in which a slower decline cannot be seen."""
 
 
 class Shape(StrEnum):
@@ -42,6 +51,9 @@ class Shape(StrEnum):
     """Loud at once, and it stays."""
     SHIFT = "shift"
     """Higher than it would be, for long, without a loud event before it."""
+    SLOWER = "slower"
+    """Such a shift of a curve that neither steps up nor rises: learning itself may take that course, and
+    without the twin nothing tells the two apart."""
     SPIKE = "spike"
     """Back within `LASTING_POINTS`, or a level that falls, or that of a norm: it shows, and healthy runs do
     the same."""
@@ -60,8 +72,12 @@ class CurveEvent:
 def curve_events(faulty: Recording, twin: Recording) -> list[CurveEvent]:
     """What the whole curves of loss, norms and evaluations show, by first position."""
     found: list[CurveEvent] = []
+    skipped_T = skipped(faulty) | skipped(twin)
     for metric in sorted({*GROWING, *SHIFTING} & faulty.numbers.keys() & twin.numbers.keys()):
         rows, values_T, expected_T = mean_curves(faulty, twin, metric)
+        if metric == "grad_norm":  # of a skipped step it is what overflowed, and no end of the curve
+            done_T = ~skipped_T[rows]
+            rows, values_T, expected_T = rows[done_T], values_T[done_T], expected_T[done_T]
         if len(rows):
             found += [
                 CurveEvent(metric=metric, shape=shape, position=int(rows[at]))
@@ -101,9 +117,12 @@ def _events(metric: str, values_T: Floats, expected_T: Floats) -> list[tuple[Sha
         points = _growing_points(z_T[start : stop if bad is not None else at + LASTING_POINTS])
         found.append((Shape.GROWTH if points >= GROWING_POINTS else Shape.SHARP, start))
         if metric in SHIFTING and (quiet := _quiet_shift(z_T[: at + 1], left)) is not None:
-            found.append((Shape.SHIFT, quiet))
+            found.append((_shift_or_slower(metric, curve_T[: at + 1], z_T[: at + 1], sigma_T, quiet), quiet))
     elif left.first is not None:
-        found.append(_unloud(metric, z_T, left))
+        shape, at = _unloud(metric, z_T, left)
+        if shape is Shape.SHIFT:
+            shape = _shift_or_slower(metric, curve_T[:stop], z_T, sigma_T, at)
+        found.append((shape, at))
     if bad is not None:
         found.append((Shape.NONFINITE, bad))
     return found
@@ -115,6 +134,27 @@ def _unloud(metric: str, z_T: Floats, left: Departure) -> tuple[Shape, int]:
     higher = [at for at in raised if at is not None and z_T[at] > 0] if metric in SHIFTING else []
     assert left.first is not None, "asked only of curves that left their twin"
     return (Shape.SHIFT, min(higher)) if higher else (Shape.SPIKE, left.first)
+
+
+def _shift_or_slower(metric: str, curve_T: Floats, z_T: Floats, sigma_T: Floats, at: int) -> Shape:
+    """Whether a higher level from ``at`` on came by a step, or by a rise of the curve itself."""
+    if metric not in SAMPLED:
+        return Shape.SHIFT
+    before_T, after_T, sigma = curve_T[:at], curve_T[at:], float(sigma_T[at])
+    if len(before_T) < STEP_POINTS:
+        return Shape.SLOWER  # from the start on: there is no level that it could leave
+    jump = float(np.median(after_T[:STEP_POINTS]) - np.median(before_T[-STEP_POINTS:]))
+    is_step = float(np.median(z_T[at : at + STEP_POINTS])) >= STEP_SIGMA and jump >= STEP_SIGMA / 2 * sigma
+    if is_step or min(len(before_T), len(after_T)) < LASTING_POINTS:
+        return Shape.SHIFT if is_step else Shape.SLOWER
+    rise = float(_trailing(after_T).max() - _trailing(before_T).min())
+    return Shape.SHIFT if rise >= RISE_SIGMA * sigma else Shape.SLOWER
+
+
+def _trailing(values_T: Floats) -> Floats:
+    """Means of `LASTING_POINTS` points each."""
+    sums = np.concatenate([[0.0], np.cumsum(values_T)])
+    return np.asarray((sums[LASTING_POINTS:] - sums[:-LASTING_POINTS]) / LASTING_POINTS)
 
 
 def _is_loud(metric: str, values_T: Floats, expected_T: Floats) -> Flags:

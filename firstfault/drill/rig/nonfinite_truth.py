@@ -10,8 +10,10 @@ from .effects import first_true
 from .oracle import nonfinite_flags, watched
 from .recording import Flags, Recording
 
-SKIPS_IN_A_ROW = 3
-"""A loss scale halves after each skip, so that one or two in a row are its ordinary search."""
+ENDLESS_SKIPS = 20
+"""A loss scale halves after each skip: from the usual 65 536 it is at 1 after 16 of them in a row."""
+SKIPS_AT_FLOOR = 3
+"""The same at a scale of 1 or less, from which nothing is left to halve."""
 ALIKE_ODDS = 1e5
 """How unlikely it must be that the same one of R alike ranks overflows alone k times in a row."""
 _AT_ONCE = ("loss", "nonfinite_loss", "nonfinite_param")
@@ -29,14 +31,20 @@ def nonfinite_event(faulty: Recording, twin: Recording) -> int | None:
     """The first position at which the fault shows as a non-finite value; None where it never does.
 
     A loss or a parameter counts at once; a gradient too, unless the step was skipped under a loss scale:
-    then three in a row, or so many of one rank alone that the others cannot have been lucky.
+    then skips without end, or so many of one rank alone that the others cannot have been lucky.
     """
     lost_TR = _extra(faulty, twin, _AT_ONCE)
     gradient_TR = _extra(faulty, twin, _GRADIENTS)
-    skipped_T = _skipped(faulty)
+    skipped_T = skipped(faulty)
     bad_T = np.asarray(gradient_TR.any(axis=1))
     plain_T = np.asarray(lost_TR.any(axis=1) | (bad_T & ~skipped_T))
-    found = [first_true(plain_T), _in_a_row(bad_T), _sole(gradient_TR & skipped_T[:, None])]
+    floor_T = bad_T & _at_floor(faulty)
+    found = [
+        first_true(plain_T),
+        _in_a_row(bad_T, ENDLESS_SKIPS),
+        _in_a_row(floor_T, SKIPS_AT_FLOOR),
+        _sole(gradient_TR & skipped_T[:, None]),
+    ]
     return min((at for at in found if at is not None), default=None)
 
 
@@ -48,17 +56,26 @@ def _extra(faulty: Recording, twin: Recording, names: tuple[str, ...]) -> Flags:
     return flags_TR
 
 
-def _skipped(faulty: Recording) -> Flags:
+def skipped(faulty: Recording) -> Flags:
     """Positions at which a step was skipped under a loss scale."""
     if "skipped" not in faulty.numbers or "loss_scale" not in faulty.numbers:
         return np.zeros(len(faulty), dtype=np.bool_)
     return np.asarray((faulty.numbers["skipped"] > 0).any(axis=1))
 
 
-def _in_a_row(bad_T: Flags) -> int | None:
-    if len(bad_T) < SKIPS_IN_A_ROW:
+def _at_floor(faulty: Recording) -> Flags:
+    """Positions at which the loss scale has nothing left to give."""
+    scale_TR = faulty.numbers.get("loss_scale")
+    if scale_TR is None:
+        return np.zeros(len(faulty), dtype=np.bool_)
+    return np.asarray((faulty.present["loss_scale"] & (scale_TR <= 1.0)).any(axis=1))
+
+
+def _in_a_row(bad_T: Flags, points: int) -> int | None:
+    """The first position of so many bad ones in a row."""
+    if len(bad_T) < points:
         return None
-    return first_true(np.asarray(np.lib.stride_tricks.sliding_window_view(bad_T, SKIPS_IN_A_ROW).all(axis=1)))
+    return first_true(np.asarray(np.lib.stride_tricks.sliding_window_view(bad_T, points).all(axis=1)))
 
 
 def _sole(bad_TR: Flags) -> int | None:

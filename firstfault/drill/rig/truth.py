@@ -9,11 +9,11 @@ anything subtle before a loud event is `silent_drift`, and what does not show is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .accepted import accepted_causes, phase_of_fault
 from .catalogue import stage
-from .curves import CurveEvent, Shape, curve_events
+from .curves import GROWING_POINTS, CurveEvent, Shape, curve_events
 from .effects import departure, first_effects, scaled
 from .nonfinite_truth import nonfinite_event
 from .oracle import suspects
@@ -36,7 +36,8 @@ class TierTruth:
     label: str
     is_observable: bool
     """Whether anything of the tier leaves the twin as a detector may see it. Of a healthy label: a spike that
-    passes, a loss that falls, another level of a norm, which nothing tells from what healthy runs do."""
+    passes, a loss that falls, another level of a norm, which nothing tells from what healthy runs do. A loss
+    that only falls more slowly is a drift, and not observable: learning itself may take that course."""
     onset: int | None
     """First iteration at which what decides the label shows; None of a healthy label."""
     last_clean: int | None = None
@@ -117,11 +118,15 @@ def judge_truth(faulty: Recording, twin: Recording, fault: Fault) -> Truth:
 
 def _tier_truth(faulty: Recording, twin: Recording, shown: Shown) -> TierTruth:
     """What recordings of one tier show: the first event, and what it is called."""
+    lost = nonfinite_event(faulty, twin)
     events = [
-        *_relations(faulty, twin, shown),
-        *_of_curves(twin, shown.curves),
-        *_nonfinite(faulty, twin, shown.curves),
+        *_relations(faulty, twin, shown, lost),
+        *_of_curves(twin, shown.curves, lost),
+        *_nonfinite(faulty, twin, shown.curves, lost),
     ]
+    slower = [one for one in shown.curves if one.shape is Shape.SLOWER]
+    if not events and slower:
+        return replace(_plain(twin, DRIFT, slower[0]), is_observable=False)
     if not events:
         is_spike = any(one.shape is Shape.SPIKE for one in shown.curves)
         return TierTruth(label=HEALTHY, is_observable=is_spike, onset=None)
@@ -130,12 +135,16 @@ def _tier_truth(faulty: Recording, twin: Recording, shown: Shown) -> TierTruth:
     return min(events, key=lambda one: (one.position, order.index(one.label))).truth
 
 
-def _relations(faulty: Recording, twin: Recording, shown: Shown) -> list[_Event]:
-    """Broken relations; one of noisy values just before the whole curve grows is part of that growth."""
-    grown = [one.position for one in shown.curves if one.shape in (Shape.GROWTH, Shape.SHARP)]
+def _relations(faulty: Recording, twin: Recording, shown: Shown, lost: int | None) -> list[_Event]:
+    """Broken relations; one of noisy values just before the whole curve grows is part of that growth, or of
+    the NaN that a jump ends in."""
+    loud = [one for one in shown.curves if one.shape in (Shape.GROWTH, Shape.SHARP)]
+    jumps = [at.position for at in loud if _is_nan(at, lost)]
     found = []
     for one in shown.broken:
-        near = [at for at in grown if one.position <= at <= one.position + SAME_ONSET_POINTS]
+        near = [at for at in loud if one.position <= at.position <= one.position + SAME_ONSET_POINTS]
+        if not one.is_exact and any(at - SAME_ONSET_POINTS <= one.position <= (lost or 0) for at in jumps):
+            continue
         label = EXPLOSION if near and not one.is_exact else DRIFT
         alike = [other for other in shown.broken if other.position == one.position]
         truth = TierTruth(
@@ -178,15 +187,19 @@ def _grown(faulty: Recording, twin: Recording, one: Broken) -> tuple[int, ...]:
     return () if 2 * len(ranks) > len(twin.ranks_R) else tuple(ranks)
 
 
-def _of_curves(twin: Recording, curves: tuple[CurveEvent, ...]) -> list[_Event]:
+def _of_curves(twin: Recording, curves: tuple[CurveEvent, ...], lost: int | None) -> list[_Event]:
     names = {Shape.GROWTH: EXPLOSION, Shape.SHARP: EXPLOSION, Shape.SHIFT: DRIFT}
-    ends_in_nan = [one.position for one in curves if one.shape is Shape.NONFINITE]
-    found = []
-    for one in curves:
-        if one.shape not in names or (one.shape is Shape.SHARP and ends_in_nan):
-            continue  # a jump of one or two points that ends in NaN is a NaN
-        found.append(_Event(names[one.shape], one.position, _plain(twin, names[one.shape], one)))
-    return found
+    return [
+        _Event(names[one.shape], one.position, _plain(twin, names[one.shape], one))
+        for one in curves
+        if one.shape in names and not _is_nan(one, lost)
+    ]
+
+
+def _is_nan(one: CurveEvent, lost: int | None) -> bool:
+    """Whether it is a jump of one or two points that ends in the NaN at position ``lost``: that is a NaN."""
+    is_short = lost is not None and one.position <= lost < one.position + GROWING_POINTS
+    return one.shape is Shape.SHARP and is_short
 
 
 def _plain(twin: Recording, label: str, one: CurveEvent) -> TierTruth:
@@ -197,8 +210,9 @@ def _plain(twin: Recording, label: str, one: CurveEvent) -> TierTruth:
     )
 
 
-def _nonfinite(faulty: Recording, twin: Recording, curves: tuple[CurveEvent, ...]) -> list[_Event]:
-    at = nonfinite_event(faulty, twin)
+def _nonfinite(
+    faulty: Recording, twin: Recording, curves: tuple[CurveEvent, ...], at: int | None
+) -> list[_Event]:
     if at is None or any(one.shape is Shape.GROWTH and one.position < at for one in curves):
         return []
     first, attempt = [(first, one) for first, one in faulty.attempts() if first <= at][-1]
