@@ -58,6 +58,9 @@ WIDE = 16
 """Mini-blocks of a level in the slope test: 128 points."""
 GRACE = 24
 """Mini-blocks after a change of rate, batch, data or state in which it explains a new level."""
+AT_ONCE = 3
+"""Least mark (see `curve.MARKS`) that explains a step only where it happened: a change of the batch, the data
+or the state. What comes later steps for another reason."""
 HOLD = 5
 """Least mini-blocks a step must last: with the mini-block that it falls into they are full within 48 points,
 and spikes that recover within 25 points have been back for as long."""

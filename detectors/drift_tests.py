@@ -25,6 +25,7 @@ from .drift_levels import (
     step_score,
 )
 from .drift_state import (
+    AT_ONCE,
     BASE,
     END,
     EXPLAINED,
@@ -86,7 +87,9 @@ def suspect(kind: int, tau: int, base: float, jump: float, ints: Counts, floats:
     floats[BASE] = base
     floats[JUMP] = jump
     floats[LEVEL] = base + jump
-    if ints[MARKED] > 0 and ints[MARKED_FROM] - NEAR <= tau + 1 <= ints[MARKED] + GRACE:
+    # A rate works by and by; other data, sizes and states are there at once.
+    grace = NEAR if kind == STEP and ints[MARK] >= AT_ONCE else GRACE
+    if ints[MARKED] > 0 and ints[MARKED_FROM] - NEAR <= tau + 1 <= ints[MARKED] + grace:
         ints[EXPLAINED_BY] = ints[MARK]
         ints[FROM] = tau
         return EXPLAINED

@@ -30,6 +30,9 @@ MINI_RING = 64
 WARM = 16
 """Points before the noise estimate is used; earlier only growth by START_RISE counts."""
 
+GROWS = 0.25
+"""Share of its rise that a curve must have added since its first high points to be growing still."""
+
 
 def insert_sorted(ordered: Numbers, count: int, value: float) -> None:
     """Put ``value`` into the first ``count`` elements of ``ordered``, which has room for one more."""
@@ -121,3 +124,17 @@ def past_range(ints: Counts, minis: Numbers) -> float:
         low = min(low, minis[at % MINI_RING])
         high = max(high, minis[at % MINI_RING])
     return high - low
+
+
+def is_level(ints: Counts, floats: Numbers, ring: Numbers) -> bool:
+    """Whether the curve went up at once, by less than its own level, and has not grown since.
+
+    That is another level, which may be that of a fault; growth it is not.
+    """
+    kept = len(ring)
+    if floats[PEAK] - floats[BASE] >= floats[UNIT] or ints[POINTS] - ints[START] >= kept:
+        return False
+    early = 0.0
+    for at in range(ints[START], ints[START] + MINI):
+        early += ring[at % kept] / MINI
+    return floats[MINI_NOW] - early <= GROWS * (floats[MINI_NOW] - floats[BASE])

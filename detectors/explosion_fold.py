@@ -60,6 +60,7 @@ from .explosion_baseline import (
     best_mini,
     close_mini,
     insert_sorted,
+    is_level,
     learn,
     median_sorted,
     note_top,
@@ -74,7 +75,7 @@ END, SUSPECTED, RECOVERED, CONFIRMED, SPIKE, EXPLAINED, GREW_TO_NONFINITE = rang
 # Phases.
 QUIET, SUSPICIOUS, EXPLODED = range(3)
 # Why it was confirmed.
-BY_NONFINITE, BY_TENFOLD, BY_NO_RECOVERY = 1, 2, 3
+BY_NONFINITE, BY_TENFOLD, BY_NO_RECOVERY, BY_LEVEL = 1, 2, 3, 4
 
 # Knobs: indices into the array that ExplosionConfig.knobs gives.
 RELATIVE, RISE, START_RISE, SLOW_RISE, HOLD, FAR, FAR_POINTS, SIGMAS, NONFINITE_POINTS, SPIKE_RISE = range(10)
@@ -98,6 +99,10 @@ itself nothing else would tell them apart."""
 USUAL_MARGIN = math.log(2.0)
 """By how much more than its highest quiet mini-block a norm is still where it has been: single points of
 a lognormal norm (sigma 0.18 to 0.3) stay below twice its median."""
+FALLS = 0.1
+"""Share of its excess that a level may lose from one mini-block to the next: more is coming back."""
+HIGHEST_OF = 16
+"""Points before growth that ends in NaN which its first point must surpass: else it is noise."""
 BACK = 4
 """Points in a row near the baseline that end a spike."""
 PATIENCE = 43
@@ -141,12 +146,17 @@ def forget(ints: Counts) -> None:
 
 
 def growing_points(ints: Counts, floats: Numbers, ring: Numbers, knobs: Sequence[float]) -> int:
-    """How many of the last points each rose over the one before; 0 if they rose by noise only."""
+    """How many of the last points each rose over the one before, and out of the noise; 0 if by noise only."""
     last = ints[POINTS] - 1
     oldest = max(0, ints[POINTS] - RING)
     at = last
     while at > oldest and ring[at % RING] > ring[(at - 1) % RING]:
         at -= 1
+    top = ring[at % RING]
+    for before in range(max(oldest, at - HIGHEST_OF), at):
+        top = max(top, ring[before % RING])
+    while at < last and ring[(at + 1) % RING] <= top:
+        at += 1
     rise = ring[last % RING] - ring[at % RING]
     unit = unit_of(ring[at % RING], 1.25 * floats[NOISE], floats[FLOOR], knobs[RELATIVE])
     noise = 5.0 * floats[NOISE] if ints[IN_WINDOW] >= WARM else 0.0
@@ -310,6 +320,11 @@ def watch_suspicious(
         return END
     hold = max(knobs[HOLD] * floats[UNIT], floats[GATE]) if knobs[HOLD] > 0 else floats[GATE]
     before = minis[(ints[MINIS] - 2) % MINI_RING]
+    is_step = knobs[RELATIVE] > 0.0 and ints[IN_WINDOW] >= WARM and is_level(ints, floats, ring)
+    if is_step and before - floats[MINI_NOW] > FALLS * (floats[MINI_NOW] - floats[BASE]):
+        return END
+    if is_step:
+        hold = max(knobs[RISE] * floats[UNIT], floats[GATE])
     if ints[IN_WINDOW] < WARM:
         # It began before the noise was known: now it is, from points of the level that would be the fault's.
         hold = max(hold, START_STEPS * step_of(ints, ring))
@@ -319,7 +334,7 @@ def watch_suspicious(
             forget(ints)
             return EXPLAINED
         ints[PHASE] = EXPLODED
-        ints[WHY] = BY_NO_RECOVERY
+        ints[WHY] = BY_LEVEL if is_step else BY_NO_RECOVERY
         return CONFIRMED
     if ints[SINCE] > MINI * MINI_RING:
         forget(ints)
@@ -435,6 +450,7 @@ FOLD = Fold(
     median_sorted,
     past_range,
     unit_of,
+    is_level,
     learn,
     close_mini,
     best_mini,

@@ -125,7 +125,7 @@ class Stream:
         return Evidence(
             detector=DETECTOR,
             key=f"{self.metric}/{min(self.episode, MAX_EPISODES)}",
-            pattern=Pattern.RUNAWAY if self.onset["shape"] == "ramp" else Pattern.SHARP_DEGRADE,
+            pattern=self._pattern(certainty),
             certainty=certainty,
             metric=self.metric,
             attempt=attempt,
@@ -139,6 +139,11 @@ class Stream:
             detail=self._detail(now, certainty),
         )
 
+    def _pattern(self, certainty: Certainty) -> Pattern:
+        if certainty is Certainty.CONFIRMED and self.arrays[0][at.WHY] == fold.BY_LEVEL:
+            return Pattern.SHARP_SLOW_DEGRADE
+        return Pattern.RUNAWAY if self.onset["shape"] == "ramp" else Pattern.SHARP_DEGRADE
+
     def _detail(self, now: int, certainty: Certainty) -> dict[str, Any]:
         ints, floats = self.arrays[0], self.arrays[1]
         reasons = {
@@ -146,6 +151,7 @@ class Stream:
             fold.BY_NONFINITE: "non-finite",
             fold.BY_TENFOLD: "ten-fold",
             fold.BY_NO_RECOVERY: "no recovery",
+            fold.BY_LEVEL: "another level",
         }
         detail: dict[str, Any] = {
             "baseline": self._natural(floats[at.BASE]),

@@ -155,6 +155,15 @@ def test_a_change_long_before_explains_nothing() -> None:
     assert confirmed(judge(CurveDrift(), [block_of({"loss": stepped(0.04)}, events=(event,))]))
 
 
+@pytest.mark.parametrize(("kind", "is_drift"), [(EventKind.BATCH_SIZE, True), (EventKind.LR_CHANGE, False)])
+def test_a_step_a_hundred_points_after_other_batches_is_not_theirs_and_may_be_the_rates(
+    kind: EventKind, is_drift: bool
+) -> None:
+    event = Event(kind=kind, run="curve", rank=0, iteration=800)
+    found = confirmed(judge(CurveDrift(), [block_of({"loss": stepped(0.04)}, events=(event,))]))
+    assert bool(found) is is_drift
+
+
 def test_a_step_after_which_the_run_learns_on_is_nearly_never_confirmed_without_context() -> None:
     wrong = sum(
         bool(confirmed_in(loss=make_scenario("b_datamix", seed).columns["loss"])) for seed in range(40)

@@ -100,6 +100,27 @@ def test_a_loss_that_jumps_at_once_and_stays_is_a_sharp_degrade() -> None:
     assert (found.pattern, found.iteration) == (Pattern.SHARP_DEGRADE, 2)
 
 
+@pytest.mark.parametrize(
+    ("factor", "pattern"),
+    [(1.4, Pattern.SHARP_SLOW_DEGRADE), (1.7, Pattern.SHARP_SLOW_DEGRADE), (2.5, Pattern.SHARP_DEGRADE)],
+)
+def test_a_loss_that_steps_up_by_less_than_itself_and_stays_is_another_level_and_no_growth(
+    factor: float, pattern: Pattern
+) -> None:
+    (found,) = confirmed_in(loss=3.0 * np.where(np.arange(300) < 150, 1.0, factor) * noise(300))
+    assert (found.pattern, found.iteration) == (pattern, 150)
+
+
+def test_a_spike_that_is_on_its_way_back_after_fifty_points_is_no_level() -> None:
+    back = 1.0 + 0.9 * np.exp(-np.maximum(np.arange(400) - 150, 0) / 60) * (np.arange(400) >= 150)
+    assert confirmed_in(loss=3.0 * back * noise(400, 0.01)) == []
+
+
+def test_noise_that_rises_before_a_jump_into_nan_is_not_counted_as_growth() -> None:
+    quiet = 3.0 * noise(60)
+    assert confirmed_in(loss=np.concatenate((quiet, [3.0, 3.02, 3.05, 14.0, np.nan, np.nan]))) == []
+
+
 def test_growth_that_ends_in_nan_counts_its_growing_points() -> None:
     quiet = 4.2 * np.exp(-np.arange(30) / 60) * noise(30)
     (found,) = confirmed_in(loss=np.concatenate((quiet, [4.0, 6.0, 11.0, 30.0, np.nan, np.nan])))
