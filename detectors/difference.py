@@ -124,23 +124,44 @@ def trace_ranks(
 def narrow(origin: Origin, others: Sequence[Evidence]) -> Origin:
     """``origin`` of a tie, cut down by concurrent evidence that names fewer of the same ranks.
 
-    Two ties of one cause are intersected: the one that did it is in both.
+    Two ties of one cause are intersected: the one that did it is in both. So is a norm over the shards of
+    several ranks with the checksums of the gradient that it is taken of.
     """
+    if (odd := _behind_norm(origin, others)) and not origin.is_tie:
+        return _narrowed(origin, odd, "the one of them whose own reduced gradient or state differs too")
     for other in others:
         common = set(origin.ranks) & set(other.ranks)
         if origin.is_tie and 0 < len(common) < len(origin.ranks):
-            chosen = tuple(sorted(common))
             reason = f"the one of the suspects that {other.metric} names too"
-            origin = replace(
-                origin,
-                ranks=chosen,
-                is_all=False,
-                is_tie=len(chosen) > 1,
-                are_peers_clean=True,
-                why=dict.fromkeys(chosen[:MAX_LISTED_RANKS], reason),
-                note="",
-            )
+            origin = _narrowed(origin, common, reason, is_tie=len(common) > 1)
     return origin
+
+
+def _behind_norm(origin: Origin, others: Sequence[Evidence]) -> set[int]:
+    """Of ranks whose norms differ, those whose checksums do so too; empty where these say no less."""
+    if origin.metric != "grad_norm":
+        return set()
+    odd = {
+        rank
+        for other in others
+        if other.metric.startswith(REPLICATED) and not other.is_tie and other.first_bad == origin.iteration
+        for rank in other.ranks
+    }
+    return odd if odd < set(origin.ranks) else set()
+
+
+def _narrowed(origin: Origin, ranks: Collection[int], reason: str, *, is_tie: bool = False) -> Origin:
+    chosen = tuple(sorted(ranks))
+    return replace(
+        origin,
+        ranks=chosen,
+        is_all=False,
+        is_tie=is_tie,
+        is_common=len(chosen) > 1 and not is_tie,
+        are_peers_clean=True,
+        why=dict.fromkeys(chosen[:MAX_LISTED_RANKS], reason),
+        note="",
+    )
 
 
 def _is_canary(metric: str) -> bool:

@@ -136,6 +136,8 @@ def outcome(earlier: Evidence, later: Evidence) -> Outcome:
     together = are_concurrent(earlier, later)
     if together and (_is_consequence(earlier, of=later) or _is_vaguer(earlier, later)):
         return Outcome.LEADS
+    if _is_growth_of(earlier, later):
+        return Outcome.LEADS
     if later.pattern is Pattern.PEER_DRIFT and family(earlier) is Family.EXPLOSION:
         return Outcome.FOLLOWS  # what explodes scatters from rank to rank too
     ruled = RULES[family(earlier), family(later)][0 if together else 1]
@@ -186,6 +188,19 @@ def _is_vaguer(drift: Evidence, other: Evidence) -> bool:
         return False
     is_sharper = other.pattern is not Pattern.PEER_DRIFT or drift.metric == JOINT != other.metric
     return is_sharper and _share_rank(drift, other)
+
+
+def _is_growth_of(growth: Evidence, other: Evidence) -> bool:
+    """Whether growth that took its time was seen only after values that must be equal had differed.
+
+    Its begin is an estimate, which noise moves; equal replicas explode equally.
+    """
+    return (
+        growth.pattern is Pattern.RUNAWAY
+        and family(other) is Family.DIFFERENCE
+        and other.pattern is not Pattern.PEER_DRIFT
+        and other.first_bad <= growth.alarm_iteration
+    )
 
 
 def _share_rank(one: Evidence, other: Evidence) -> bool:

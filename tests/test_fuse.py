@@ -144,6 +144,23 @@ def test_a_tie_is_cut_down_by_concurrent_evidence_that_names_one_of_it() -> None
     assert (judged.incidents[0].first.ranks, judged.incidents[0].first.tie) == ((1,), False)
 
 
+@pytest.mark.parametrize(("odd", "named"), [([7], (7,)), ([2], (4, 5, 6, 7))])
+def test_a_norm_that_several_ranks_share_is_traced_to_the_one_whose_own_state_differs(
+    odd: list[int], named: tuple[int, ...]
+) -> None:
+    shared = range(4, 8)
+    norm = evidence(Pattern.COLLECTIVE_MISMATCH, "grad_norm", 1200, ranks=tuple(shared), detector="agreement")
+    judged = verdict(norm, divergence(odd, 1200, 1199))
+    assert judged.incidents[0].first.ranks == named
+
+
+@pytest.mark.parametrize(("alarm", "metric"), [(560, "param_checksum"), (538, "grad_norm")])
+def test_values_that_differ_before_growth_was_seen_are_its_root(alarm: int, metric: str) -> None:
+    growth = explosion(534, 520, alarm_iteration=alarm)
+    judged = verdict(growth, divergence([3], 540, 539))
+    assert judged.incidents[0].first.metric == metric
+
+
 def test_a_nan_that_healed_explains_its_aftermath_and_no_more() -> None:
     healed = nonfinite(
         sight("loss", [5], but(5)), pattern=Pattern.SHORT_NONFINITE, detail={"last_bad": 702}
