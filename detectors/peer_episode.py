@@ -34,6 +34,8 @@ WANDERS = 4.0
 read data of different kinds, or experts are asked more and less often, any rank shifts now and then."""
 WHY_NOT = "why_not_confirmed"
 _PEERS_WANDER = "the levels of its peers wander by themselves, too"
+HIGH = 2.0
+"""Score up to which the point before a wild step is clean: what is beyond it may be part of the step."""
 _SPARE = 8
 """Scores before a shift that the ring must still hold for a change point to be sought in it."""
 
@@ -139,7 +141,10 @@ def _onset(report: Report, metric: PeerMetric, unsure: int) -> Episode:
     stream = metric.stream(report.rank)
     scores_N, iteration_N = metric.recent(report.rank)
     if stream[at.ALARM_KIND] == on_tests.STEP:
-        before = int(iteration_N[-2]) if len(iteration_N) > 1 else None
+        high_N = scores_N[:-1] * stream[at.SIGN] > HIGH
+        low_N = np.flatnonzero(~high_N)
+        began = int(low_N[-1]) + 1 if len(low_N) else 0
+        before = int(iteration_N[began - 1]) if began > 0 else None
         return {"iteration": report.iteration, "first_bad": report.iteration, "last_clean": before}
     row = int(metric.ints[on_rows.ROW])
     rows, longest = row - int(stream[at.ALARM_ROW]), row - _earliest(stream)

@@ -63,11 +63,13 @@ from .peer_rows import (
     gather,
     is_peer,
     is_wild,
+    lean_of,
     learn_row,
     release,
     report,
     reset_group,
     score_row,
+    within,
 )
 from .peer_tails import count_score, gate_of, probability_at, renew_gates, weigh_models
 from .peer_tests import (
@@ -221,9 +223,9 @@ FOLD = Fold(
     fold_peers,
     select, middle_three, median_of, median_without,
     clear_sums, forget_stream, whitened, correlation_of, learn_correlation, learn_offset, learn_variance,
-    note_level, report, is_peer, gather, score_row, is_wild, release, reset_group, learn_row, set_shift,
-    shift_size, add_up, suspect, watch_held, watch_out, count_score, weigh_models, probability_at, gate_of,
-    renew_gates, is_alone, count_row, find_step, is_of_one_time,
+    note_level, report, is_peer, gather, within, lean_of, score_row, is_wild, release, reset_group, learn_row,
+    set_shift, shift_size, add_up, suspect, watch_held, watch_out, count_score, weigh_models, probability_at,
+    gate_of, renew_gates, is_alone, count_row, find_step, is_of_one_time,
     moved_together, settle_alarm, judge_row, judge_group,
     compile_after_points=COMPILE_AFTER_POINTS,
 )  # fmt: skip

@@ -61,6 +61,11 @@ WILD_PATIENCE = 16.0
 LEVEL_ROWS = 16.0
 FEW_PEERS = 2
 """So many are told apart by nothing; one more, and each draws the others along."""
+LEAST_AVERAGED = 5
+"""Peers from which on a row's level is more than their median: of fewer each draws it along."""
+BOUND = 1.5
+"""Standard deviations up to which a peer draws that level along: it is known as well as from their mean to
+1 part in 27, against 1 in 3 for the median, and a peer that is far off moves it no further than any other."""
 LEARNS_BELOW = 0.5
 """Share of its gate from which on a sum may be a shift, which is not learned or it would become its own
 baseline."""
@@ -105,6 +110,9 @@ def score_row(
 ) -> int:  # fmt: skip
     """Residual and score of every stream with a value and peers; how many peers scored wildly high."""
     wild, rows, variance = 0, group[g + ROWS], group[g + VARIANCE]
+    is_known = variance > 0.0 and count >= LEAST_AVERAGED
+    middle, bound = median_of(count, three), BOUND * math.sqrt(variance)
+    lean = lean_of(value_V, base, first, stop, middle, bound, rows, stream, order) if is_known else 0.0
     for i in range(first, stop):
         c = order[i]
         at = c * STREAM
@@ -115,16 +123,38 @@ def score_row(
         if is_peer(at, rows, stream):
             if count < 2:
                 continue
-            residual = value - median_without(value, count, three)
+            if is_known:
+                residual = value - middle - (lean - within(value - middle, bound)) / (count - 1.0)
+            else:
+                residual = value - median_without(value, count, three)
             if residual * residual > WILD_SCORE * WILD_SCORE * variance * stream[at + FACTOR]:
                 wild += 1
         else:
-            residual = value - median_of(count, three)
+            residual = value - middle - lean / count
         stream[at + RESIDUAL] = residual
         stream[at + RECENT] += (residual - stream[at + RECENT]) / RECENT_POINTS
         stream[at + SCORE] = residual / math.sqrt(variance * stream[at + FACTOR]) if variance > 0.0 else 0.0
         stream[at + SEEN] = 1.0
     return wild if variance > 0.0 else 0
+
+
+def lean_of(
+    value_V: Sequence[float], base: int, first: int, stop: int, middle: float, bound: float, rows: float,
+    stream: Numbers, order: Counts,
+) -> float:  # fmt: skip
+    """By how much the peers of a row lie above their median, all together, each counted up to the bound."""
+    total = 0.0
+    for i in range(first, stop):
+        at = order[i] * STREAM
+        value = value_V[base + order[i]]
+        if value == value and is_peer(at, rows, stream):
+            total += within(value - stream[at + OFFSET] - middle, bound)
+    return total
+
+
+def within(size: float, bound: float) -> float:
+    """``size``, or the bound that it passes."""
+    return bound if size > bound else -bound if size < -bound else size
 
 
 def is_wild(wild: int, count: int, g: int, level: float, group: Numbers) -> bool:
