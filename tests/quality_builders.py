@@ -15,6 +15,7 @@ def a_found(label: str, iteration: int, **changes: Any) -> Found:
         "label": label,
         "pattern": "runaway",
         "ranks": (3,),
+        "rank_count": 1,
         "is_tie": False,
         "iteration": iteration,
         "last_clean": iteration - 1,

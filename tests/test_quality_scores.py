@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -96,6 +97,13 @@ def test_false_alarms_are_a_rate_over_healthy_points() -> None:
     figure = false_alarms(rows)
     assert (figure.value, figure.cases) == (0.5, 200_000)
     assert figure.low < 0.5 < figure.high
+
+
+def test_a_tie_of_all_ranks_lists_none_and_is_a_tie_all_the_same() -> None:
+    both = a_found(DRIFT, 500, ranks=(), is_tie=True, rank_count=2)
+    row = a_row(DRIFT, both, onset=500, ranks=(0,), suspects=(0, 1), replicas=2)
+    assert rank_class(row) == "tie"
+    assert rank_class(replace(row, truth=replace(row.truth, suspects=(0, 1, 2)))) == "none"
 
 
 @pytest.mark.parametrize(

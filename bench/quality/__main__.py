@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from .case import FIRST_BENCHMARK_SEED, Origin, Tier
+from .case import FIRST_BENCHMARK_SEED, NEXT_SEED, Origin, Tier
 from .failures import write_failures
 from .outliers import outcome_of, trials
 from .peers import PEERS, install
@@ -98,8 +98,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--full", action="store_true", help="hours instead of minutes")
     parser.add_argument("--processes", type=_at_least(1), default=2, help="cores to use (%(default)s)")
-    of_seeds = "first seed; below %(default)s are those for tuning, whose figures are only printed"
-    parser.add_argument("--seeds-from", type=_at_least(0), default=FIRST_BENCHMARK_SEED, help=of_seeds)
+    of_seeds = f"first seed (%(default)s); below {FIRST_BENCHMARK_SEED}, for tuning, figures are only printed"
+    parser.add_argument("--seeds-from", type=_at_least(0), default=NEXT_SEED, help=of_seeds)
     parser.add_argument("--recorded", type=Path, default=None, help="folder of recorded healthy curves (csv)")
     parser.add_argument("--without-peers", action="store_true", help="ask no other tool")
     parser.add_argument(

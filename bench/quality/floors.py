@@ -180,6 +180,13 @@ def _drifts(rows: Sequence[Row]) -> Iterator[Floor]:
         bound=1.0,
         figure=share(sum(one.confidence <= 0.5 for one in guesses), len(guesses)),
     )
+    unseen = [row for row in rows if row.spec.origin is Origin.RIG and _is_slower(row)]
+    yield Floor(
+        name="jobs of the rig whose loss only falls more slowly: drift found",
+        bound=None,
+        figure=share_of(unseen, lambda row: row.is_right),
+        note="in no other figure: learning itself may take that course",
+    )
     canary = _slower(rows, "slower_with_canary")
     yield Floor(
         name="slower decline with canary_loss: found", bound=0.95, figure=share_of(canary, _is_found_drift)
@@ -189,6 +196,11 @@ def _drifts(rows: Sequence[Row]) -> Iterator[Floor]:
 def _slower(rows: Sequence[Row], family: str) -> list[Row]:
     here = [row for row in rows if row.spec.family == family]
     return [row for row in here if row.truth.facts.get("gap_sigmas", 0.0) >= LEAST_GAP]
+
+
+def _is_slower(row: Row) -> bool:
+    """Whether the fault mattered, and all that shows of it is a slower decline than the twin's."""
+    return row.truth.mattered and row.is_faulty and not row.truth.is_observable
 
 
 def _quiet(rows: Sequence[Row]) -> Iterator[Floor]:

@@ -21,6 +21,8 @@ class Found:
     label: str
     pattern: str
     ranks: tuple[int, ...]
+    """Empty also where it is all of them."""
+    rank_count: int
     is_tie: bool
     iteration: int
     last_clean: int
@@ -97,6 +99,7 @@ def _found(incident: Mapping[str, Any]) -> Found:
         label=incident["label"],
         pattern=incident["pattern"],
         ranks=tuple(first["ranks"]),
+        rank_count=first["rank_count"],
         is_tie=first["tie"],
         iteration=first["iteration"],
         last_clean=-1 if last_clean is None else last_clean,

@@ -135,6 +135,9 @@ def rank_class(row: Row) -> str:
     Where only several ranks together can be meant (two replicas that differ), their tie is exact.
     """
     root = row.root
+    if root is not None and root.is_tie and not root.ranks and row.truth.suspects:
+        # a tie of all ranks lists none of them, since it is all
+        return "tie" if root.rank_count == len(row.truth.suspects) else "none"
     if root is None or not root.ranks:
         return "none"
     wanted = set(row.truth.ranks)
