@@ -139,7 +139,8 @@ def test_a_loss_that_only_falls_more_slowly_is_a_drift_that_one_curve_cannot_sho
 @pytest.mark.parametrize(("points", "label"), [(2, "nan"), (3, "gradient_explosion")])
 def test_a_jump_of_two_points_that_ends_in_nan_is_a_nan_in_every_tier(points: int, label: str) -> None:
     twin = healthy()
-    grown = with_number(twin, "loss", 9.0 * 4.0 ** np.arange(points)[:, None], slice(200, 200 + points))
+    growth = np.asarray(9.0 * 4.0 ** np.arange(points)[:, None], np.float64)
+    grown = with_number(twin, "loss", growth, slice(200, 200 + points))
     grown = with_number(grown, "local_grad_norm", 30.0, (slice(200, 200 + points), 2))
     faulty = with_number(grown, "loss", np.nan, slice(200 + points, None))
     assert set(labels(faulty, twin).values()) == {label}
