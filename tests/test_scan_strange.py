@@ -81,9 +81,9 @@ def test_pairs_of_bare_numbers_are_step_and_loss(separator: str) -> None:
     assert np.isnan(found[5])
 
 
-def test_bare_numbers_beside_a_loss_with_a_name_are_something_else() -> None:
+def test_bare_numbers_behind_a_loss_with_a_name_are_something_else() -> None:
     batch = scanned(
-        "0 7.5\n1 8.5\nEpoch: 1 train_loss= 2.5 val_loss= 2.6\nEpoch: 2 train_loss= nan val_loss= 2.6\n"
+        "Epoch: 1 train_loss= 2.5 val_loss= 2.6\n1 8.5\n2 7.5\nEpoch: 2 train_loss= nan val_loss= 2.6\n"
     )
 
     assert values(batch, "loss")[1] == 2.5
@@ -135,3 +135,11 @@ def test_names_of_columns_may_stand_one_blank_apart() -> None:
     )
 
     assert list(values(batch, "loss").values()) == [12.5, 10.5]
+
+
+def test_bare_numbers_between_skipped_steps_are_losses() -> None:
+    skip = "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to"
+    batch = scanned(f"{skip} 4.0\n7: nan\n{skip} 2.0\n8: nan\n9: 2.5\n")
+
+    assert np.isnan(values(batch, "loss")[7])
+    assert values(batch, "loss")[9] == 2.5

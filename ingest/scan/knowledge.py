@@ -22,6 +22,7 @@ from .prefixes import Part, read_prefix
 from .prose import Counts, Prose, Told
 from .sentence_table import sentences_for
 from .sentences import Sentence
+from .sentences_of_scaling import LOSS_SCALING
 from .tokens import MAX_SENTENCE_BYTES
 from .unwrap import is_open
 
@@ -48,6 +49,11 @@ class Known:
     def takes_lines(self) -> bool:
         """Whether such lines give no records besides what is told."""
         return self.is_noise or (bool(self.sentences) and self.sentences[0].takes_line)
+
+    @property
+    def stands_beside_records(self) -> bool:
+        """Whether such lines are of a training loop, so that bare numbers beside them may be its losses."""
+        return bool(self.sentences) and self.sentences[0] in LOSS_SCALING
 
 
 class Knowledge:

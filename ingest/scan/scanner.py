@@ -118,6 +118,8 @@ class TextScanner:
             known = self._knowledge.of(group)
             self._knowledge.listen(known, group, lines)
             if known.takes_lines:
+                if known.stands_beside_records:
+                    continue
                 first_other = min(first_other, int(group.line_S[0]))
                 continue
             plan = self._book.plan_of(group.shape, group.example)
