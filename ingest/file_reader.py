@@ -24,6 +24,7 @@ from .line_formats import line_decoder
 from .log_reader import FileConfig, LineDecoder, Understood
 from .sniff import HEAD_BYTES, Format, sniff
 from .table_lines import last_record_end
+from .text_columns import require_wanted, with_wanted
 from .text_pieces import last_line_end, whole_lines
 
 __all__ = ["FileConfig", "FileNotes", "FileReader"]
@@ -75,6 +76,7 @@ class FileReader:
         self._ranks: set[int] = set()
         self._lines: LineDecoder | None = None
         self._is_as_it_lies = True
+        self._is_text = False
         self.notes = FileNotes(file.path)
         self.is_wire = False
         """Whether its lines carry run and rank, as our own do."""
@@ -181,6 +183,7 @@ class FileReader:
             UnreadableInput: no text in a format that is read.
         """
         form = self._config.form or sniff(head, self._name)
+        self._is_text = form is Format.TEXT
         self._lines = line_decoder(form, head, self._defaults, self._name, self._config)
         self.is_wire = self._lines.is_wire
         self.notes = replace(self.notes, understood=self._lines.understood())
@@ -200,9 +203,16 @@ class FileReader:
         # What is no UTF-8 in our own lines is damage, here as from anywhere.
         is_foreign = form in _STRUCTURED and not lines.is_wire
         for piece in whole_lines(_without_mark(chunks), self._config.piece_bytes, border):
-            yield lines.decode(as_8_bit(piece) if is_foreign else piece)
+            yield self._wanted(lines, lines.decode(as_8_bit(piece) if is_foreign else piece))
         if (rest := lines.finish()) is not None:
-            yield rest
+            yield self._wanted(lines, rest)
+        if self._is_text and self._config.columns:
+            require_wanted(self._config.columns, lines.understood())
+
+    def _wanted(self, lines: LineDecoder, batch: RecordBatch) -> RecordBatch:
+        """The batch with what a person says of its keys; tables and JSON see to that themselves."""
+        wanted = self._config.columns
+        return with_wanted(batch, wanted, lines.understood()) if self._is_text and wanted else batch
 
     def note(self, batch: RecordBatch) -> None:
         """Count a batch in the notes."""

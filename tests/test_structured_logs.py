@@ -419,3 +419,11 @@ def test_columns_of_parquet_from_another_tool_get_their_canonical_names(tmp_path
     batch = read_all(source_of(tmp_path / "x.parquet"))
 
     assert sorted(batch.numbers) == ["loss", "lr"]
+
+
+def test_a_person_may_say_what_a_key_of_a_text_log_is(tmp_path: Path) -> None:
+    text = "".join(f"step: {t} loss: 2.5 target: {3 - t / 10}\n" for t in range(5))
+
+    assert Read(tmp_path / "x.log", text, {"loss": "target"}).curve("loss")[1] == (1, 2.9)
+    with pytest.raises(UnreadableInput, match="no such column; there is"):
+        Read(tmp_path / "y.log", text, {"loss": "objective"})
