@@ -21,6 +21,9 @@ from .counting import Counter, Style
 from .losses import LOSS, is_loss
 from .plans import Kind, Plan, Value, is_telling
 
+MAX_CELLS = 1 << 24
+"""Lines times metrics of one piece: 150 MB as columns. Reached only by made-up names."""
+_LEAST_METRICS = 64
 MAX_METRICS = 4096
 """Metrics of one piece: twice the layers of a large model; beyond, names with numbers in them are made up."""
 
@@ -155,7 +158,7 @@ class _Columns:
     def put(self, name: str, place_S: Ints, numbers_S: Floats) -> None:
         """Values of a metric; those of one metric too many are left out."""
         if name not in self._columns:
-            if len(self._columns) >= MAX_METRICS:
+            if len(self._columns) >= min(MAX_METRICS, max(_LEAST_METRICS, MAX_CELLS // self._size)):
                 return
             if len(place_S) == self._size:  # all lines, which hence are in order
                 self._columns[name] = numbers_S.copy(), np.ones(self._size, np.bool_)

@@ -27,7 +27,6 @@ class LossChoice:
         self.key = wanted or ""
         """The name in the file of what is the loss now; empty as long as none was seen."""
         self._order = -1 if wanted else np.iinfo(np.int64).max
-        self.others: dict[str, None] = {}
 
     def choose(self, seen: Iterable[tuple[int, int, str]]) -> list[tuple[int, str]]:
         """From which line on which key is the loss, in a piece where (line, order, key) were first seen.
@@ -39,8 +38,6 @@ class LossChoice:
             if order < self._order:
                 self._order, self.key = order, key
                 changes.append((line, key))
-            if key != self.key:
-                self.others[key] = None
         return changes
 
 

@@ -15,14 +15,14 @@ from ingest.errors import UnreadableInput
 from ingest.joining import concatenate
 from ingest.log_reader import Understood
 
-from .assemble import Part, batch_of, columns_of, gather
+from .assemble import MAX_METRICS, Part, batch_of, columns_of, gather
 from .chains import Chain
 from .clean import Cleaner
 from .clock import Clock
 from .counting import Style
 from .knowledge import Knowledge
 from .layouts import Layout
-from .losses import LossChoice
+from .losses import LOSS, LossChoice
 from .pieces import Piece, ShapeLines, group_lines
 from .plans import Kind, Plan
 from .prose import Counts
@@ -180,13 +180,17 @@ class TextScanner:
     def _note(self, parts: list[Part]) -> None:
         for part in parts:
             self._used += len(part.line_S)
-            if part.plan.counter.style is not Style.NONE:
-                self._counters[part.plan.counter.key] += len(part.line_S)
+            counter = part.plan.counter
+            if counter.style is not Style.NONE and self._has_room(self._counters, counter.key):
+                self._counters[counter.key] += len(part.line_S)
             for value in part.plan.values:
-                read_as = (
-                    "loss" if value.key == self._loss.key and value.loss_order is not None else value.name
-                )
-                self._columns[value.key] = read_as
+                if self._has_room(self._columns, value.key):
+                    is_loss = value.loss_order is not None and value.key == self._loss.key
+                    self._columns[value.key] = LOSS if is_loss else value.name
+
+    def _has_room(self, known: Mapping[str, object], key: str) -> bool:
+        """Whether one more name is kept: a name with a number in it makes one for every line."""
+        return key in known or len(known) < MAX_METRICS
 
 
 def _text(line: bytes) -> str:
