@@ -310,8 +310,8 @@ def watch_suspicious(
         ints[HIGH_RUN] = 0
         return RECOVERED
     is_known = ints[IN_WINDOW] >= LEAST_LEVEL
-    # where the noise is not known yet it may reach ten-fold, but not as often
-    enough = knobs[FAR_POINTS] * (1.0 if ints[IN_WINDOW] >= WARM else 2.0)
+    # where the noise of a loss is not known yet it may reach ten-fold, but not as often
+    enough = knobs[FAR_POINTS] * (2.0 if ints[IN_WINDOW] < WARM and knobs[RELATIVE] > 0.0 else 1.0)
     if ints[FAR_RUN] >= enough and is_known and not is_usual(value, floats, knobs):
         ints[PHASE] = EXPLODED
         ints[WHY] = BY_TENFOLD
