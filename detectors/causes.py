@@ -101,7 +101,7 @@ def _hyperparameter(case: Case) -> Judged:
         "all ranks that report grow together" if len(case.facts.ranks) > 1 else "the curve grows steadily"
     )
     start = case.facts.first_iteration
-    if start is not None and onset - start <= START_ITERATIONS:
+    if start is not None and 0 <= onset - start <= START_ITERATIONS:
         if case.facts.resumes:
             return (0.4, [f"growth began {onset - start} iterations after a resume", together])
         return (0.8, [f"growth began {onset - start} iterations after the start", together])
