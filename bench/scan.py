@@ -13,7 +13,6 @@ from firstfault.wire import Defaults
 from ingest.scan.scanner import TextScanner
 
 MEGABYTE = 1_000_000
-PIECE_BYTES = 8 << 20
 _KILO = 1024
 
 

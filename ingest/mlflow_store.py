@@ -14,7 +14,7 @@ from firstfault.wire import Defaults
 
 from .blocks import RecordBatch, Rejected
 from .errors import UnreadableInput
-from .folders import MLFLOW_METRICS, MLFLOW_RUN
+from .folders import MLFLOW_METRICS
 from .log_reader import FileConfig, Understood
 from .scalar_names import names_of
 from .scalar_points import Points, assemble, batches
@@ -22,8 +22,6 @@ from .scalar_points import Points, assemble, batches
 _LINE = re.compile(r"\s*(-?\d{1,20})\s+([-+.\w]{1,40})(?:\s+(-?\d{1,20}))?\s*")
 _MAX_LINE_BYTES = 256
 """A line holds three numbers."""
-_NAME_LINE = re.compile(r"^run_name:\s*(.+?)\s*$", re.MULTILINE)
-_MAX_META_BYTES = 1 << 16
 
 
 def read(path: Path, defaults: Defaults, config: FileConfig) -> Iterator[tuple[RecordBatch, Understood]]:
@@ -56,21 +54,6 @@ def read(path: Path, defaults: Defaults, config: FileConfig) -> Iterator[tuple[R
 def metric_files(folder: Path) -> list[Path]:
     """The files of the metrics of a run, by name."""
     return sorted(each for each in (folder / MLFLOW_METRICS).rglob("*") if each.is_file())
-
-
-def run_name_of(folder: Path) -> str:
-    """What the run is called: in ``meta.yaml``, else by its folder.
-
-    The one line that is wanted is looked for: the file is written by a dumper of flat mappings.
-    """
-    try:
-        with (folder / MLFLOW_RUN).open("rb") as stream:
-            text = stream.read(_MAX_META_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return folder.name
-    found = _NAME_LINE.search(text)
-    name = found.group(1).strip("'\"") if found else ""
-    return name if name not in ("", "null", "~") else folder.name
 
 
 def _read_metric(path: Path, name: str, points: Points) -> Iterator[Rejected]:

@@ -16,7 +16,6 @@ __all__ = ["Dialect", "Format", "Packing", "find_dialect", "is_number", "packing
 HEAD_BYTES = 256 * 1024
 """Bytes that are looked at: room for a broken line or two before the first good one."""
 
-READABLE_SUFFIXES = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".arrow", ".arrows", ".feather", ".ipc")
 COMPRESSED_SUFFIXES = (".gz", ".zst", ".xz", ".bz2")
 
 _ENOUGH_LINES = 8

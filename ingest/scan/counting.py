@@ -50,7 +50,6 @@ _LEAST_SURE = ITERATION_NAMES.index("num_timesteps")
 _OF_PROGRESS = frozenset({"progress", "process"})
 """Names of counters where a total follows."""
 _SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test", "eval"})
-_RATES = ("it/s", "s/it")
 
 
 class Style(IntEnum):

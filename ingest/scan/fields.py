@@ -43,7 +43,6 @@ _QUOTES = "\"'`*_“”‘’"
 _HARD = re.compile(
     r"[|,;{}()<>\"'\t!?\[\]=•·]|\s\s|(?<=\.)\s|(?:^|\s)[-–—*+>]+(?=\s|$)|:(?=\s|$)|^[-+/.:]+|\x00"
 )
-_INNER_COLON = re.compile(r":(?=\S)")
 _PARENTHESES = re.compile(r"\s*\([^()]{0,40}\)$")
 _BLOCK = re.compile(r"([A-Za-z_][\w./ -]*?)[\"']?\s*[:=]?\s*[\[{(]+[\s\"']*$")
 _VERBS = re.compile(r"(?:\s+(?:is|was|are|of|now|currently|equals|at|to|got))+$", re.IGNORECASE)
