@@ -61,8 +61,8 @@ def test_results_of_ascend_are_read_in_both_forms(tmp_path: Path, text: str) -> 
 
 
 KERNEL = """\
-Nov 30 14:43:34 node-03 kernel: [ 680.646286] NVRM: Xid (PCI:0000:10:1c): 79, pid=1850, GPU has fallen off
-Nov 30 14:43:35 node-03 kernel: [ 681.646286] NVRM: Xid (PCI:0000:10:1c): 79, pid=1850, GPU has fallen off
+Nov 30 14:43:34 node-03 kernel: [ 680.125000] NVRM: Xid (PCI:0000:10:1c): 79, pid=1850, GPU has fallen off
+Nov 30 14:43:35 node-03 kernel: [ 681.125000] NVRM: Xid (PCI:0000:10:1c): 79, pid=1850, GPU has fallen off
 Nov 30 14:43:36 node-03 kernel: [ 682.000000] usb 1-1: new high-speed USB device
 """
 

@@ -21,7 +21,7 @@ LOGS = [
 ]
 WORDS = (
     b"loss", b"step", b"iteration", b"epoch", b"grad_norm", b"lr", b"rank", b"nan", b"-inf", b"1.#QNAN",
-    b"0", b"-1", b"1e400", b"2.5e-3", b"195,153", b"85.8G", b"12%", b"1/100", b"[5/100]", b"=", b":",
+    b"0", b"-1", b"1e400", b"2.5e-3", b"195,153", b"56.4G", b"12%", b"1/100", b"[5/100]", b"=", b":",
     b": ", b"|", b",", b" ", b"\t", b"\n", b"\r", b"\r\n", b"\b", b"\x1b[1m", b"\x1b[2K", b"{", b"}",
     b"[", b"]", b"(", b")", b'"', b"'", b"\\", b"null", b"NaN", b"Infinity", b"[rank3]:", b"3: ",
     b"2021-01-02 03:04:05", b"it/s", b"OVERFLOW!", b"#", b"nanxxx", b"tensor(", b"\xff",

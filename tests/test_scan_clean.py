@@ -70,13 +70,13 @@ def test_backspaces_take_nothing_from_the_line_before() -> None:
 
 def test_a_message_glued_to_a_bar_and_two_bars_on_a_line_come_apart() -> None:
     assert cleaned(
-        b" 14%|#4     | 378/2724 [13:58:09<86:18:35, 132.44s/it][2023-07-18 22:16:00] OVERFLOW!\n"
+        b" 14%|#4     | 378/2600 [10:30:00<61:43:20, 100.00s/it][2025-02-11 08:30:00] OVERFLOW!\n"
         b"Steps:  0%|   | 1/20 [00:14<8:16, 14.8s/it, step_loss=nan, td=2.8s]{'loss': 2.0}\n"
         b"  0%|  | 0/10 [00:00<?, ?it/s] 10%|# | 1/10 [00:01<00:09, 1.0it/s]\n"
         b"37it [00:10,  3.5it/s]done\n"
     ) == [
-        " 14%|#4     | 378/2724 [13:58:09<86:18:35, 132.44s/it]",
-        "[2023-07-18 22:16:00] OVERFLOW!",
+        " 14%|#4     | 378/2600 [10:30:00<61:43:20, 100.00s/it]",
+        "[2025-02-11 08:30:00] OVERFLOW!",
         "Steps:  0%|   | 1/20 [00:14<8:16, 14.8s/it, step_loss=nan, td=2.8s]",
         "{'loss': 2.0}",
         "  0%|  | 0/10 [00:00<?, ?it/s] ",

@@ -71,7 +71,7 @@ def test_a_record_is_no_noise() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "step {}/90 | loss 10.5 (+nanz)| norm 15.0789 (+nanz)| lr 8.57e-07",
+        "step {}/90 | loss 10.5 (+nanz)| norm 12.5125 (+nanz)| lr 7.50e-07",
         "step:{}/90 train_loss:10.5 train_time:1200ms step_avg:nanms",
         "iteration {}/ 90 | consumed samples: 16 | lm loss: 1.05E+01 | number of nan iterations: 0 |",
     ],

@@ -24,7 +24,7 @@ LINES = (
     b" iteration %d/ 99 | loss scale: 1.0 | number of skipped iterations: 0 | number of nan iterations: 0 |",
     b"Epoch %d/9",
     b"Epoch: [1][ %d/99]  Time 0.3 ( 0.4)  Loss 6.9e+00 (6.95e+00)",
-    b" %d/99 [=====>....] - ETA: 4:42 - loss: 2.5",
+    b" %d/99 [=====>....] - ETA: 3:52 - loss: 2.5",
     b"  7%%|#   | %d/99 [00:01<00:10,  8.90it/s, loss=2.5]",
     b"  7%%|#   | %d/99 [00:01<00:10,  8.90it/s]",
     b"{'loss': %d.5, 'grad_norm': nan, 'epoch': 0.1}",

@@ -12,7 +12,7 @@ from ingest.scan.times import read_time
 _MESSAGE = "step: 54  loss:  2.77"
 _PREFIXES: dict[str, dict[str, str]] = {
     "[rank3]: ": {"rank": "3"},
-    "[rank3]:[titan] 2026-06-28 16:08:16,958 - root - INFO - ": {"rank": "3", "level": "INFO"},
+    "[rank3]:[titan] 2024-04-09 20:45:10,250 - root - INFO - ": {"rank": "3", "level": "INFO"},
     "[Rank 2] ": {"rank": "2"},
     " 3: ": {"rank": "3"},
     "12: 2024-05-01 10:00:00 INFO ": {"rank": "12", "time": "2024-05-01 10:00:00"},
@@ -23,23 +23,23 @@ _PREFIXES: dict[str, dict[str, str]] = {
     "(worker pid=123) ": {"pid": "123"},
     "(RayTrainWorker pid=123, ip=10.0.0.3) ": {"pid": "123", "host": "10.0.0.3"},
     "node-07: ": {"host": "node-07"},
-    "[node7:0/6] 2023-05-07 16:10:37,656 (trainer:663) WARNING: ": {"rank": "0", "world": "6"},
-    "2023-04-16 12:41:16,653 INFO [trainer.py:694] (2/4) ": {"rank": "2", "world": "4"},
-    "10/17/2025 16:31:56 [INFO|DP=1|PP=3|TP=0|node-1]: ": {"dp": "1", "pp": "3", "tp": "0"},
+    "[gpu12:0/4] 2024-09-03 06:20:10,125 (trainer:701) WARNING: ": {"rank": "0", "world": "4"},
+    "2024-03-08 19:15:04,400 INFO [trainer.py:512] (2/4) ": {"rank": "2", "world": "4"},
+    "09/22/2024 05:10:06 [INFO|DP=1|PP=3|TP=0|node-1]: ": {"dp": "1", "pp": "3", "tp": "0"},
     "gpu-12:2345:2399 [3] NCCL INFO ": {"host": "gpu-12", "local_rank": "3"},
     "[pod/trainer-0/pytorch] ": {"host": "trainer-0"},
     "trainer-1  | ": {"host": "trainer-1"},
     "2024-05-01T10:00:00.123456789Z stdout F ": {"time": "2024-05-01T10:00:00.123456789Z"},
     "Nov 30 14:43:34 node-3 train[881]: ": {"host": "node-3", "pid": "881"},
-    "2026-11-30T14:43:34.12+00:00 node-3 kernel: [680111.646286] ": {"host": "node-3"},
+    "2026-11-30T14:43:34.12+00:00 node-3 kernel: [680111.125000] ": {"host": "node-3"},
     "0|yolo     | ": {},
-    "I0425 10:13:21.206111  9167 solver.cpp:65] ": {"source": "solver.cpp"},
+    "I0714 09:41:05.125000  5120 solver.cpp:88] ": {"source": "solver.cpp"},
     "[rank3]:[E1130 14:43:34.123 ProcessGroupNCCL.cpp:616] [Rank 3] ": {"rank": "3", "level": "E"},
     "2024-05-02 10:46:41.123 | INFO     | trainers.common:on_log:231 - ": {"level": "INFO"},
     "INFO:root:": {"source": "root"},
     "2021-10-29 09:58:36,440 - mmdet - INFO - ": {"source": "mmdet"},
     "[NeMo I 2024-01-01 10:00:00 exp_manager:386] ": {"source": "exp_manager"},
-    "[12/09 10:38:20] ppdet.engine INFO: ": {"time": "12/09 10:38:20", "source": "ppdet.engine"},
+    "[08/21 07:15:40] ppdet.engine INFO: ": {"time": "08/21 07:15:40", "source": "ppdet.engine"},
     "2021-06-24 11:36:51,758-INFO: ": {"level": "INFO"},
     "1764470000250 ": {"time": "1764470000250"},
     "[INFO|trainer.py:123] 2024-05-01 10:00:00,123 >> ": {"source": "trainer.py"},
@@ -68,17 +68,17 @@ def test_a_known_prefix_ends_where_the_message_begins_and_says_who_printed_it(fr
     [
         "3: loss 2.5",
         "100: train loss 2.3, val loss 2.2",
-        "1012: 112495697920.000000, 11258310656.000000 avg, 0.001000 rate",
+        "1250: 210500000000.000000, 21060000000.000000 avg, 0.001000 rate",
         "[3] loss 2.5",
         "top-1: 56.2",
         "top_1  | 56.2",
         "| epoch 027 | loss 6.343 |",
-        "{'loss': 2.05, 'grad_norm': 1.1}",
+        "{'loss': 2.25, 'grad_norm': 1.3}",
         "step 3/10 | loss 2",
         "Epoch: 7/80, step: 3/49, loss: 1.2",
-        "1 8.049097061157227",
+        "1 7.812500238418579",
         "s:100 tel:3.2",
-        "iter 2920: loss 3.9883",
+        "iter 4490: loss 3.8125",
     ],
 )
 def test_a_record_without_a_prefix_keeps_its_front(line: str) -> None:
@@ -86,13 +86,13 @@ def test_a_record_without_a_prefix_keeps_its_front(line: str) -> None:
 
 
 def test_the_section_of_a_record_is_no_logger() -> None:
-    line = b"2020-05-03 11:38:13 | INFO | valid | epoch 002 | loss 9.393"
-    assert line[read_prefix(line).end :] == b"valid | epoch 002 | loss 9.393"
+    line = b"2024-10-21 15:05:20 | INFO | valid | epoch 002 | loss 8.25"
+    assert line[read_prefix(line).end :] == b"valid | epoch 002 | loss 8.25"
 
 
 def test_a_plain_word_behind_a_time_is_no_host() -> None:
-    line = b"2023-05-02 09:30:39 iter 2920: loss 3.9883"
-    assert line[read_prefix(line).end :] == b"iter 2920: loss 3.9883"
+    line = b"2024-06-17 13:01:30 iter 4490: loss 3.8125"
+    assert line[read_prefix(line).end :] == b"iter 4490: loss 3.8125"
 
 
 @settings(max_examples=100, deadline=None)
@@ -111,7 +111,7 @@ def test_any_front_gives_places_within_the_line(parts: list[str]) -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
-        ("2026-06-28 16:08:16,958", 1782662896.958),
+        ("2024-04-09 20:45:10,250", 1712695510.25),
         ("2026-06-28T16:08:16.958Z", 1782662896.958),
         ("2026-06-28T18:08:16.958+02:00", 1782662896.958),
         ("2026/06/28 16:08:16", 1782662896.0),
@@ -128,7 +128,7 @@ def test_any_front_gives_places_within_the_line(parts: list[str]) -> None:
         ("0628 16:08:16.206111", None),
         ("2026-13-28 16:08:16", None),
         ("16:08:16", None),
-        ("680111.646286", None),
+        ("680111.125000", None),
     ],
 )
 def test_a_time_is_read_where_its_year_is_known(text: str, seconds: float | None) -> None:

@@ -113,14 +113,14 @@ DIALECTS: tuple[Dialect, ...] = (
     _dialect(
         "TorchTitan",
         r"\bstep: +\d+ +loss: +\S+ +grad_norm:",
-        "[titan] 2026-06-28 16:08:16,958 - root - INFO - step: 54  loss:  2.77350  grad_norm:  0.5348",
+        "[titan] 2024-04-09 20:45:10,250 - root - INFO - step: 54  loss:  3.12500  grad_norm:  0.7250",
         "a loss of -1 is printed by ranks that do not have the last pipeline stage",
         rules=(partial(Unfilled, "loss", -1.0),),
     ),
     _dialect(
         "Caffe",
         r"\bsolver\.cpp:\d+\]",
-        "I0425 10:13:21.206111  9167 solver.cpp:65] Iteration 220, loss = nan",
+        "I0714 09:41:05.125000  5120 solver.cpp:88] Iteration 220, loss = nan",
         "a softmax loss that stays at 87.3365 stands for infinity; 1.#QNAN is NaN",
         rules=(partial(Saturated, SATURATED_SOFTMAX, 5e-4),),
     ),
@@ -134,7 +134,7 @@ DIALECTS: tuple[Dialect, ...] = (
     _dialect(
         "MMCV",
         r" - mm\w+ - INFO - Epoch ?(?:\(train\) +)?\[\d+\]\[ *\d+/\d+\]",
-        "2026-06-28 16:08:16,958 - mmdet - INFO - Epoch [12][700/3953] lr: 1e-04, loss: 4.3, grad_norm: nan",
+        "2024-04-09 20:45:10,250 - mmdet - INFO - Epoch [9][600/3200] lr: 1e-04, loss: 4.3, grad_norm: nan",
         "the gradient norm is the mean of the window: a NaN in it beside a finite loss is one skipped step",
         rules=(MeanOfWindow,),
     ),
@@ -150,7 +150,7 @@ DIALECTS: tuple[Dialect, ...] = (
     _dialect(
         "llm.c",
         r"\bstep +\d+/\d+ \| (?:train )?loss ",
-        "step    1/19560 | loss 11.009662 (+nanz)| norm 15.0789 (+nanz)| lr 8.57e-07 | 3914.05 ms",
+        "step    1/21000 | loss 10.875125 (+nanz)| norm 12.5125 (+nanz)| lr 7.50e-07 | 2750.25 ms",
         "the bracket behind a value is how many deviations it is from its mean, nan until 128 steps exist",
     ),
     _dialect(
@@ -164,7 +164,7 @@ DIALECTS: tuple[Dialect, ...] = (
     _dialect(
         "nanoGPT",
         r"^\s*(?:iter \d+: loss |step \d+: train loss )",
-        "iter 2920: loss 3.9883, time 1118.36ms, mfu -100.00%",
+        "iter 4490: loss 3.8125, time 950.75ms, mfu -100.00%",
         "mfu is -100% until it is known",
     ),
     _dialect(
@@ -177,20 +177,20 @@ DIALECTS: tuple[Dialect, ...] = (
     _dialect(
         "Nanotron",
         r"\biteration: \d+ / \d+ \| consumed_tokens:",
-        "[INFO|DP=0|PP=0|TP=0]: iteration: 32 / 378 | consumed_tokens: 85.8G | lm_loss: 2.38 | lr: 1e-05",
+        "[INFO|DP=0|PP=0|TP=0]: iteration: 32 / 250 | consumed_tokens: 56.4G | lm_loss: 2.41 | lr: 1e-05",
         "numbers have suffixes, K for thousands; the loss has three digits",
     ),
     _dialect(
         "fairseq",
         r"\| (?:train(?:_inner)? \| )?epoch \d+(?::| \| )",
-        "2026-05-03 11:38:13 | INFO | train | epoch 002 | loss 9.803 | num_updates 695 | gnorm 55.005",
+        "2024-10-21 15:05:20 | INFO | train | epoch 002 | loss 8.625 | num_updates 595 | gnorm 42.5",
         "loss_scale prints as 0 below 0.5; the gradient norm can look harmless when all is lost",
         keys={"clip": "", "oom": ""},
     ),
     _dialect(
         "detectron2",
         r"\beta: .{0,80}?\biter: \d+ +total_loss: ",
-        "[11/18 18:14:12 d2.utils.events]:  eta: 21:18:00  iter: 19  total_loss: 0.1443  lr: 0.02038",
+        "[08/14 07:10:01 d2.utils.events]:  eta: 18:25:00  iter: 39  total_loss: 0.3125  lr: 0.01025",
         "losses are medians of a window; a NaN is told by the sentence that ends the training",
     ),
     _dialect(
@@ -202,13 +202,13 @@ DIALECTS: tuple[Dialect, ...] = (
     _dialect(
         "XLA",
         r"\bTraining Device=xla:\d+",
-        "| Training Device=xla:0/7 Epoch=1 Step=200 Loss=0.00826 Rate=563.05",
+        "| Training Device=xla:0/7 Epoch=1 Step=200 Loss=0.01250 Rate=480.25",
         "each device prints its own line",
     ),
     _dialect(
         "XLM",
         r"- +\d+ - +[\d.]+ sent/s -",
-        "INFO - 10/04/19 14:41:25 - 0:11:11 - 1135 - 56.12 sent/s - 2143.80 words/s - MLM-en: 7.7416",
+        "INFO - 08/12/24 10:05:30 - 0:25:40 - 1250 - 61.25 sent/s - 2310.50 words/s - MLM-en: 6.8750",
         "the step has no name, and the loss is named by its task and language",
         keys={"MLM-en": "loss", "MLM": "loss", "CLM-en": "loss"},
         counter="#0",
@@ -216,19 +216,19 @@ DIALECTS: tuple[Dialect, ...] = (
     _dialect(
         "ESPnet",
         r"(?<!\d)\d+epoch:train:\d+-\d+batch:",
-        "[node7:0/6] 2026-05-07 16:10:37,656 (trainer:636) INFO: 2epoch:train:12009-12640batch: loss=65.129",
+        "[gpu12:0/4] 2024-09-03 06:20:10,125 (trainer:655) INFO: 2epoch:train:4001-4500batch: loss=58.25",
         "a record is the mean of a range of batches, of which those with a NaN norm are left out",
     ),
     _dialect(
         "icefall",
         r"\bEpoch \d+, batch \d+, (?:train_)?loss\[",
-        "2026-04-16 12:41:16,653 INFO (2/4) Epoch 1, batch 8500, train_loss[loss=2.1, over 9 frames]",
+        "2024-03-08 19:15:04,400 INFO (2/4) Epoch 1, batch 7400, train_loss[loss=2.1, over 9 frames]",
         "every rank prints; the first bracket is the batch, the second a running mean",
     ),
     _dialect(
         "BigDL",
         r"\[Epoch \d+ \d+/\d+\]\[Iteration \d+\]",
-        "[Epoch 149 390144/1281167][Iteration 61991][Wall Clock 90297.1s] Trained 3072 records. Loss is 2.1.",
+        "[Epoch 21 30720/50000][Iteration 500][Wall Clock 610.5s] Trained 2048 records. Loss is 2.1.",
         "values stand inside sentences",
     ),
     _dialect(
@@ -247,13 +247,13 @@ DIALECTS: tuple[Dialect, ...] = (
     _dialect(
         "DeepSpeed-Chat",
         r"\bepoch: \d+\|step: \d+\|ppo_ep: \d+\|",
-        "epoch: 0|step: 50|ppo_ep: 1|act_loss: -0.31|cri_loss: 0.119|unsuper_loss: 0.0",
+        "epoch: 0|step: 50|ppo_ep: 1|act_loss: -0.25|cri_loss: 0.125|unsuper_loss: 0.0",
         "losses of actor and critic may be negative; one that is switched off is 0",
     ),
     _dialect(
         "Keras",
         r"(?<!\d)\d+/\d+ [━=\[].{0,120}? - (?:loss|accuracy|acc): ",
-        "  2/100 [>....] - ETA: 20:11 - loss: 0.6931 - mse: 0.25",
+        "  2/100 [>....] - ETA: 15:20 - loss: 0.6931 - mse: 0.25",
         "the values are means of the epoch so far",
     ),
 )

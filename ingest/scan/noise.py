@@ -19,12 +19,12 @@ NOISE: tuple[Noise, ...] = (
     Noise(
         name="darknet regions",
         form=re.compile(rb"\bRegion \d+ Avg IOU: |\bRegion Avg IOU: |\(Region \d+ |^v3 \("),
-        example="Region 82 Avg IOU: -nan, Class: -nan, Obj: -nan, No Obj: 0.000001, count: 0",
+        example="Region 82 Avg IOU: -nan, Class: -nan, Obj: -nan, No Obj: 0.000002, count: 0",
     ),
     Noise(
         name="Megatron timers",
         form=re.compile(rb"^\s*(?:\[[^\]\n]{0,60}\] ?)?(?:time \(ms\) \||\(min, max\) time across ranks)"),
-        example="time (ms) | forward-compute: 3085.26 | optimizer-unscale-and-check-inf: 1.24",
+        example="time (ms) | forward-compute: 2950.50 | optimizer-unscale-and-check-inf: 1.75",
     ),
     Noise(
         name="NCCL information",
@@ -34,7 +34,7 @@ NOISE: tuple[Noise, ...] = (
     Noise(
         name="corrected losses of ESPnet",
         form=re.compile(rb"\bloss \(=[-\w.+]+\) is not correct"),
-        example="WARNING: loss (=250000064.000000) is not correct",
+        example="WARNING: loss (=125000032.000000) is not correct",
     ),
     Noise(
         name="warnings of summary writers",
@@ -49,7 +49,7 @@ NOISE: tuple[Noise, ...] = (
     Noise(
         name="Megatron memory reports",
         form=re.compile(rb"\(after \d+ iterations\) memory \(MB\) \|"),
-        example="[Rank 0] (after 10 iterations) memory (MB) | allocated: 2113.5 | max allocated: 2733.1",
+        example="[Rank 0] (after 10 iterations) memory (MB) | allocated: 1875.5 | max allocated: 2450.5",
     ),
     Noise(
         name="sizes of data sets",

@@ -162,7 +162,7 @@ _GAP = re.compile(r"[ \t]*(?:(?:>>|\||–|-|:|,)(?=[ \t\[(]|[A-Z])[ \t]*){0,4}".
 def read_prefix(line: bytes) -> Prefix:
     """What stands in front of the message of ``line``, and says who printed it, when and from where.
 
-    >>> prefix = read_prefix(b"[rank3]:[titan] 2026-06-28 16:08:16,958 - root - INFO - step: 54  loss:  2.7")
+    >>> prefix = read_prefix(b"[rank3]:[titan] 2024-04-09 20:45:10,250 - root - INFO - step: 54  loss:  2.7")
     >>> [(field.what.value, field.start) for field in prefix.fields], prefix.end
     ([('rank', 5), ('source', 9), ('time', 16), ('source', 42), ('level', 49)], 56)
     """

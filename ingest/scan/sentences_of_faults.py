@@ -31,7 +31,7 @@ NONFINITE = (
         "the loss was non-finite at an iteration that was not printed",
         "at iteration=",
         r"[Ll]oss became infinite or NaN at iteration=(?P<iteration>\d+)",
-        "FloatingPointError: Loss became infinite or NaN at iteration=2137!",
+        "FloatingPointError: Loss became infinite or NaN at iteration=1471!",
         metrics={"loss": _NAN},
     ),
     say(

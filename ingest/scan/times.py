@@ -31,8 +31,8 @@ def read_time(text: str) -> float | None:
     None where no year is known (``Nov 30 14:43:34``, ``[11/18 18:14:12]``), or only two digits of it, since
     those of a year, a month and a day cannot be told apart.
 
-    >>> read_time("2026-06-28 16:08:16,958"), read_time("06/28 16:08:16"), read_time("1764470000250")
-    (1782662896.958, None, 1764470000.25)
+    >>> read_time("2026-06-28 16:08:16,250"), read_time("06/28 16:08:16"), read_time("1764470000250")
+    (1782662896.25, None, 1764470000.25)
     """
     if epoch := _EPOCH.match(text):
         return float(f"{epoch[1]}.{epoch[2] or epoch[3] or 0}")
