@@ -24,8 +24,15 @@ from .telemetry import (
     is_checksum,
 )
 
-NONFINITE_TEXT: Mapping[str, float] = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-"""The strings that stand for numbers JSON cannot write."""
+_NAN_WORDS = ("NaN", "nan", "NAN", "-nan", "-NaN", "-nan(ind)")
+_INFINITE_WORDS = ("Infinity", "inf", "Inf", "INF", "infinity")
+NONFINITE_TEXT: Mapping[str, float] = {
+    **dict.fromkeys(_NAN_WORDS, math.nan),
+    **{sign + word: math.inf for word in _INFINITE_WORDS for sign in ("", "+")},
+    **{"-" + word: -math.inf for word in _INFINITE_WORDS},
+}
+"""The strings that stand for numbers JSON cannot write, as the languages that trainers are written in spell
+them; we write ``NaN``, ``Infinity`` and ``-Infinity``."""
 _CHECKSUM_DIGITS = MAX_CHECKSUM_BITS // 4
 _HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
 

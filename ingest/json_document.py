@@ -17,6 +17,7 @@ from firstfault.wire import Defaults
 
 from .blocks import RecordBatch
 from .errors import UnreadableInput
+from .json_reference import parsed
 from .json_rows import JsonRows, require_numbers
 from .json_trees import Found, find_records
 from .log_reader import FileConfig, Understood
@@ -80,7 +81,7 @@ def _parse(path: Path) -> tuple[object, list[str]]:
         raise UnreadableInput(f"{path}: a JSON document must be at most {MAX_BYTES >> 20} MiB; write lines")
     data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
     try:
-        return from_json(data), []
+        return parsed(data), []
     except ValueError as error:
         reason = str(error)
     try:

@@ -39,7 +39,7 @@ _SAMPLED_LINES = 16
 _NEGATIVE_ZERO = re.compile(rb"-0(?![0-9.eE])")
 _QUOTED = tuple(
     (b'%s"%s"%s' % (gap, text.encode(), end), b"%s%s%s" % (gap, text.encode(), end))
-    for text in NONFINITE_TEXT
+    for text in ("NaN", "Infinity", "-Infinity")
     for gap in (b":", b": ")
     for end in (b",", b"}")
 )

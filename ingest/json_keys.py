@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from firstfault.telemetry import KEY_ALIASES, RESERVED_KEYS
+from firstfault.telemetry import KEY_ALIASES, RESERVED_KEYS, EventKind
 from firstfault.wire import ITERATION_KEYS
+from firstfault.wire_values import NONFINITE_TEXT
 
 from .blocks import RecordBatch
 from .errors import UnreadableInput
@@ -19,6 +20,8 @@ from .json_rows import SAMPLE_RECORDS, JsonRecord, JsonRows
 from .role_values import place_of
 from .roles import OVERRIDABLE, Role, Roles, meaning_of
 
+_EVENTS = {kind.value for kind in EventKind}
+"""Others have a key of that name too: ``{"event": "train", …}``."""
 _OURS = RESERVED_KEYS | KEY_ALIASES.keys()
 
 
@@ -47,7 +50,7 @@ class JsonKeys:
 def read_keys(head: bytes, wanted: Mapping[str, str]) -> JsonKeys:
     """The meaning of the keys of the objects in ``head``."""
     objects = _sample(head)
-    records = tuple(each for each in objects if "event" not in each)
+    records = tuple(each for each in objects if not _is_event(each))
     half = len(records) / 2
     is_wire = sum("run" in each and "rank" in each for each in records) >= half
     if not records or is_wire or len(records) < len(objects):
@@ -87,7 +90,7 @@ def _is_plain(records: Sequence[JsonRecord], roles: Roles) -> bool:
     if any(roles.names[at] != key for key, at in roles.identity.items()):
         return False
     loss = next((roles.names[at] for at, metric in roles.metrics.items() if metric == "loss"), counter)
-    return all(_is_flat(record) and counter in record and loss in record for record in records)
+    return all(_is_flat(record) and _counts(record, counter) and _counts(record, loss) for record in records)
 
 
 def _has_metrics(roles: Roles) -> bool:
@@ -95,17 +98,28 @@ def _has_metrics(roles: Roles) -> bool:
     return any(meaning_of(roles.names[at]).role in (Role.METRIC, Role.CONTEXT) for at in roles.metrics)
 
 
+def _is_event(record: JsonRecord) -> bool:
+    what = record.get("event")
+    return isinstance(what, str) and what in _EVENTS
+
+
+def _counts(record: JsonRecord, key: str) -> bool:
+    """Whether a value is there, and no number in quotes, which our own lines do not have."""
+    value = record.get(key, "")
+    return not isinstance(value, str) or value in NONFINITE_TEXT
+
+
 def _is_flat(record: JsonRecord) -> bool:
     return not any(isinstance(value, dict | list) for value in record.values())
 
 
 def _sample(head: bytes) -> list[dict[str, object]]:
-    from pydantic_core import from_json
+    from .json_reference import parsed
 
     objects: list[dict[str, object]] = []
     for line in head.split(b"\n")[:SAMPLE_RECORDS]:
         try:
-            value = from_json(line)
+            value = parsed(line)
         except ValueError:
             continue
         if isinstance(value, dict):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from pydantic_core import from_json
-
 from firstfault.wire import Defaults
 from firstfault.wire_values import describe
 
@@ -14,7 +12,7 @@ from .blocks import RecordBatch, Rejected
 from .decode import line_pieces
 from .joining import concatenate
 from .json_columns import LEAST_BYTES, ColumnKinds
-from .json_reference import BOM, RULE_JSON, plain_line_ends
+from .json_reference import BOM, RULE_JSON, parsed, plain_line_ends
 from .json_rows import JsonRecord, JsonRows, require_numbers
 from .log_reader import FileConfig, Understood
 from .sniff import Format
@@ -115,7 +113,7 @@ class ForeignLinesDecoder:
             rule, text = f"must be at most {limit} bytes", f"{len(raw)} bytes: {describe(raw[:40])}"
         else:
             try:
-                value: object = from_json(raw.removeprefix(BOM))
+                value = parsed(raw.removeprefix(BOM))
             except ValueError as error:
                 rule, text = RULE_JSON, f"{describe(raw[:120])} ({error})"
             else:

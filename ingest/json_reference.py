@@ -6,6 +6,7 @@ must agree with. A line is what stands between two ``\\n``: U+2028 and its like 
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,11 @@ from .columns import BatchBuilder
 BOM = b"\xef\xbb\xbf"
 RULE_JSON = "must be JSON"
 RULE_FRAMED = "must be JSON: this is framed by a schema registry, send plain JSON without its serializer"
+_BARE_WORD = re.compile(
+    rb'"(?:[^"\\]|\\.)*+"|(?P<sign>[+-]?)(?:(?P<nan>nan(?:\(\w*\))?)|(?P<inf>inf(?:inity)?))(?=\s*[,}\]])'
+    rb"|(?P<none>\b(?:none|undefined)\b)(?=\s*[,}\]])",
+    re.IGNORECASE,
+)
 _FRAME_BYTES = 5  # Confluent wire format: a zero byte and a schema id of four
 
 
@@ -171,7 +177,7 @@ class ReferenceDecoder:
         if raw.startswith(BOM):
             raw = raw[len(BOM) :]
         try:
-            line: object = from_json(raw)
+            line = parsed(raw)
         except ValueError as error:
             rule = RULE_FRAMED if raw[:1] == b"\0" and len(raw) > _FRAME_BYTES else RULE_JSON
             return None, (Rejection("line", rule, f"{describe(raw[:120])} ({error})"),)
@@ -179,6 +185,33 @@ class ReferenceDecoder:
             rule = f"must have at most {self._limits.max_keys} keys"
             return None, (Rejection("line", rule, f"{len(line)} keys"),)
         return line, ()
+
+
+def parsed(raw: bytes) -> object:
+    """The value of a line of JSON, in which numbers that JSON has not may stand as programs print them.
+
+    >>> parsed(b'{"loss": -nan, "lr": None, "note": "a: nan, b"}')
+    {'loss': nan, 'lr': None, 'note': 'a: nan, b'}
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    try:
+        return from_json(raw)
+    except ValueError:
+        plain = _BARE_WORD.sub(_plain_word, raw)
+        if plain == raw:
+            raise
+        return from_json(plain)
+
+
+def _plain_word(word: re.Match[bytes]) -> bytes:
+    """What stands for a bare word; texts are taken whole, so that nothing in them is one."""
+    if word["nan"]:
+        return b"NaN"
+    if word["inf"]:
+        return b"-Infinity" if word["sign"] == b"-" else b"Infinity"
+    return b"null" if word["none"] else word[0]
 
 
 def rejected(why: Rejection, source: str, offset: int, raw: bytes) -> Rejected:
