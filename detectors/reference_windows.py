@@ -36,6 +36,8 @@ _MAX_SPIKE_SHARE = 0.05
 """Of more spikes than this share the curve consists, and none is masked."""
 _NONFINITE_SHARE = 0.5
 """Share of a window that is not a number in one log alone at which it differs: single ones are skips."""
+_NONFINITE_TAIL = 3
+"""Last points that are not a number in one log alone at which it differs: a run that died of it ends so."""
 
 
 FLOORS = {
@@ -162,12 +164,11 @@ def _compare(pair: _Pair, tolerance: float | None) -> WindowComparison:
         window_points=size,
         windows=len(edges),
     )
-    is_one_sided_T = np.isnan(curves[0]) != np.isnan(curves[1])
-    for at in edges:
-        if is_one_sided_T[at : at + size].mean() > _NONFINITE_SHARE:
-            first, last = int(iteration_T[at]), int(iteration_T[at + size - 1])
-            why = "it is not a number in one of the logs alone"
-            return replace(blank, verdict="differs", why=why, first_from=first, first_to=last)
+    one_sided = _one_sided(np.isnan(curves[0]) != np.isnan(curves[1]), edges, size)
+    if one_sided is not None:
+        first, last = (int(iteration_T[at]) for at in one_sided)
+        why = "it is not a number in one of the logs alone"
+        return replace(blank, verdict="differs", why=why, first_from=first, first_to=last)
     means = [(at, mean) for at in edges if math.isfinite(mean := nanmean(difference_T[at : at + size]))]
     null = given(tolerance) or learned(difference_T[start:], size, pair.floor, edges)
     null = null or from_ranks(pair.variance_T, pair.curves, pair.floor, size, edges)
@@ -176,6 +177,17 @@ def _compare(pair: _Pair, tolerance: float | None) -> WindowComparison:
         why = f"no calibrated null: {points} common points are too few to learn how such runs differ"
         return replace(blank, why=why)
     return _judged(blank, null, means, iteration_T)
+
+
+def _one_sided(is_one_sided_T: Flags, edges: Sequence[int], size: int) -> tuple[int, int] | None:
+    """The first window, or the end, that is not a number in one log alone: (first point, last point)."""
+    for at in edges:
+        if is_one_sided_T[at : at + size].mean() > _NONFINITE_SHARE:
+            return at, at + size - 1
+    two_sided = np.flatnonzero(~is_one_sided_T)
+    tail = int(two_sided[-1]) + 1 if len(two_sided) else 0
+    last = len(is_one_sided_T) - 1
+    return (tail, last) if last - tail + 1 >= _NONFINITE_TAIL else None
 
 
 def _relative(one_T: Floats, two_T: Floats) -> Floats:

@@ -222,6 +222,16 @@ def test_a_curve_that_is_no_number_in_one_log_alone_differs_and_one_skip_does_no
     assert window(first, second).verdict == "same"
 
 
+@pytest.mark.parametrize("points", [169, 2000])
+def test_a_curve_that_ends_as_no_number_in_one_log_alone_differs_however_short_the_end(points: int) -> None:
+    first, second = curves(points)
+    second.numbers["loss"].values_TR[-2:] = np.nan
+    assert window(first, second).verdict == "same"
+    second.numbers["loss"].values_TR[-9:] = np.nan
+    found = window(first, second)
+    assert (found.verdict, found.first_from, found.first_to) == ("differs", points - 9, points - 1)
+
+
 def test_runs_that_are_apart_from_the_start_differ() -> None:
     found = window(*curves(2000, 0.05))
     assert (found.verdict, found.why) == ("differs", "they differ from the early stretch on")
