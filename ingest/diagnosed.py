@@ -175,7 +175,7 @@ def _rank_among(known: Mapping[int, tuple[str | None, str | None]], place: Place
 
 def _number_of(place: Place) -> int | None:
     """The number of a device on its host, if one of its names is one."""
-    return next((int(name) for name in (place.device, *place.names) if name and name.isdigit()), None)
+    return next((int(name) for name in (place.device, *place.names) if name and name.isdecimal()), None)
 
 
 def _is_at(place: Place, host: str | None, device: str | None) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .blocks import Flags, Floats
-from .value_columns import number_in
+from .written_numbers import number_in
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .value_columns import number_in
+from .written_numbers import number_of
 
 MAX_DEPTH = 6
 """Levels that are looked into; logs keep their records within four."""
@@ -87,7 +87,7 @@ def _look_at_list(values: list[object], where: str, depth: int, search: _Search)
     elif (points := _points(values)) is not None:
         search.series[where] = points
     elif values and all(isinstance(each, int | float | str | None) for each in values):
-        if any(_number(each) is not None for each in values):
+        if any(number_of(each) is not None for each in values):
             search.arrays[where] = values
     else:
         for at, each in enumerate(values[:_SERIES]):
@@ -127,7 +127,7 @@ def _points(values: Sequence[object]) -> dict[int, object] | None:
     found: dict[int, object] = {}
     for each in values:
         assert isinstance(each, list)
-        step = _number(each[-2])
+        step = number_of(each[-2])
         if step is None or not step.is_integer() or step < 0:
             return None
         found[int(step)] = each[-1]
@@ -156,7 +156,7 @@ def _joined(series: Mapping[str, Mapping[int, object]]) -> list[Record]:
     for name, points in series.items():
         has_begun = False
         for step in sorted(points):
-            number = _number(points[step])
+            number = number_of(points[step])
             has_begun = has_begun or (number is not None and not math.isnan(number))
             record = records.setdefault(step, {STEP: step})
             if has_begun or not isinstance(points[step], str):
@@ -176,8 +176,4 @@ def _side_by_side(arrays: Mapping[str, list[object]]) -> Found:
 
 
 def _weight(records: Sequence[Mapping[str, object]]) -> int:
-    return sum(_number(value) is not None for record in records for value in record.values())
-
-
-def _number(value: object) -> float | None:
-    return None if isinstance(value, bool) else number_in(value)
+    return sum(number_of(value) is not None for record in records for value in record.values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Container, Sequence
 from itertools import pairwise
 
@@ -12,11 +11,11 @@ from firstfault.wire_values import is_metric_name
 
 from .errors import UnreadableInput
 from .role_words import Loss, meaning_of, spelling, words_of
+from .written_numbers import number_of
 
 _MAX_LISTED = 20
 """Names listed in a message."""
 
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
 _COPY_ROOM = "_column.9999"
 _NOT_METRICS = RESERVED_KEYS | KEY_ALIASES.keys()
 """A second counter, or a "time" that is a duration, stays a metric under a name that is no key of ours."""
@@ -25,23 +24,6 @@ Column = Sequence[object]
 """The values of one name over the sampled rows, None or empty text where there is none."""
 _EVALUATIONS = {(word,) for word in ("val", "valid", "validation", "eval", "evaluation", "dev", "test")}
 _SPLITS = _EVALUATIONS | {("train",), ("training",)}
-
-
-def number_of(value: object) -> float | None:
-    """A value of a cell or key as a number; text counts (``"7"``, ``"3/547"``), true and false do not."""
-    if isinstance(value, bool) or value is None:
-        return None
-    if isinstance(value, int | float):
-        return float(value)
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            if _THOUSANDS.fullmatch(value.strip()):
-                return float(value.replace(",", ""))
-            counted, slash, total = value.partition("/")
-            return float(counted) if slash and counted.strip().isdigit() and total.strip().isdigit() else None
-    return None
 
 
 def is_split(text: str) -> bool:

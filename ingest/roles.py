@@ -20,13 +20,13 @@ from .role_values import (
     is_common,
     is_evaluated_loss,
     is_metric,
-    number_of,
     own_name,
     place_of,
     rises,
     tells_splits,
 )
 from .role_words import Loss, Meaning, Part, meaning_of, spelling
+from .written_numbers import number_of
 
 __all__ = [
     "ROW_NUMBER",
@@ -37,7 +37,6 @@ __all__ = [
     "Roles",
     "assign_roles",
     "meaning_of",
-    "number_of",
 ]
 
 IDENTITY = (Role.RUN, Role.RANK, Role.ATTEMPT, Role.MICROBATCH, Role.TIME)

@@ -7,7 +7,6 @@ An empty cell is *not reported*; ``nan``, ``inf`` and their spellings in C runti
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,10 +17,10 @@ from firstfault.wire_values import is_label_text, parse_checksum
 
 from .blocks import ChecksumColumn, Flags, Floats, NumberColumn
 from .table_text import TextColumn
+from .written_numbers import THOUSANDS
 
 # Microsoft's C runtime before 2015 prints 1.#QNAN, -1.#IND, 1.#INF; others print nan(ind) and the like.
 _SPELLED = {"#qnan": np.nan, "#snan": np.nan, "#ind": np.nan, "#inf": np.inf}
-_THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+(\.\d*)?")
 _TRUTH = {"true": 1.0, "false": 0.0}
 MAX_LABEL_CHANGES = 1000
 """A text column that changes more often is free text (dates, messages), no label: it is not kept."""
@@ -133,6 +132,6 @@ def _special(text: str) -> float | None:
         return None if value is None else sign * value
     if bare.startswith("nan(") and bare.endswith(")"):
         return float("nan")
-    if _THOUSANDS.fullmatch(bare):
+    if THOUSANDS.fullmatch(bare):
         return sign * float(bare.replace(",", ""))
     return None

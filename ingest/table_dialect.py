@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 
 from .errors import UnreadableInput
-from .role_values import number_of
 from .table_lines import cut_lines, rows_of
+from .written_numbers import number_of
 
 _SURE = (",", "\t", ";")
 _LOOKED_AT = 12

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from statistics import median
 
-from .role_values import number_of
 from .role_words import spelling, words_of
 from .roles import Part, Roles, assign_roles, meaning_of
 from .sniff import is_number
+from .written_numbers import number_of
 
 _LEAST_FALL = 8
 """Values from which on it can be said that they fall."""

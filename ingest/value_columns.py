@@ -6,18 +6,17 @@ Axes: N rows.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .blocks import Flags, Floats
+from .written_numbers import number_in
 
 MAX_DEPTH = 6
 """Objects inside objects that are opened, under names with slashes: RLlib has the statistics of a policy five
 deep."""
-_FRACTION = re.compile(r"\s*(\d+)\s*/\s*\d+\s*")
 
 
 class ValueColumn:
@@ -58,30 +57,6 @@ class ValueColumn:
         texts = [self.text(row) for row in range(len(self._values))]
         codes = {text: code for code, text in enumerate(dict.fromkeys(texts))}
         return list(codes), np.array([codes[text] for text in texts], np.int32)
-
-
-def number_in(value: object) -> float | None:
-    """A value as a number: one, true and false, or text that holds one (``"0.5"``, ``"7%"``, ``"3/547"``)."""
-    if isinstance(value, int | float):
-        try:
-            return float(value)
-        except OverflowError:
-            return math.inf if value > 0 else -math.inf
-    if not isinstance(value, str) or len(value) > 64:  # longer text is no number
-        return None
-    text = value.strip().removesuffix("%")
-    if (fraction := _FRACTION.fullmatch(text)) is not None:
-        return float(fraction[1])
-    if "_" in text or not text.isascii():
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        return float(text.replace(",", "")) if re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?", text) else None
-    except ValueError:
-        return None
 
 
 def flat(record: Mapping[str, object], prefix: str = "", depth: int = 0) -> dict[str, object]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 
 from firstfault.telemetry import MAX_ITERATION, EventKind
+from ingest.written_numbers import number_of
 
 from .sentences import Finding
 
@@ -66,22 +66,13 @@ def _metrics(told: Mapping[str, object]) -> dict[str, float]:
     return {
         _METRICS[name]: number
         for name, each in values.items()
-        if name in _METRICS and (number := _number(each)) is not None
+        if name in _METRICS and (number := number_of(each)) is not None
     }
 
 
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        return float(value)
-    except (ValueError, OverflowError):
-        return math.inf if isinstance(value, int) else None
-
-
 def _count(value: object) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not isinstance(value, int | float):
         return None
-    return (
-        int(value) if math.isfinite(value) and 0 <= value <= MAX_ITERATION and value == int(value) else None
-    )
+    number = number_of(value)
+    is_count = number is not None and 0 <= number <= MAX_ITERATION and number.is_integer()
+    return int(value) if is_count else None
