@@ -84,7 +84,8 @@ def replay(
         typer.Option(
             "--format",
             metavar="F",
-            help="jsonl, json, csv, tsv, text, arrow or parquet, where the bytes mislead.",
+            help="Where the bytes mislead: text, csv, tsv, jsonl, json, arrow, parquet, tensorboard,"
+            " wandb or mlflow.",
         ),
     ] = None,
     columns: Annotated[
@@ -124,16 +125,19 @@ def replay(
 ) -> None:
     """Judge log files: a sentence that says what happened, why, and what to do.
 
-    Reads JSON lines, CSV, TSV, Arrow and Parquet, also .gz and .zst. Files
-    whose names differ only by a rank number are one job.
+    Reads text logs of any form, tables, JSON (trainer_state.json and others),
+    TensorBoard, W&B, MLflow, Arrow and Parquet, also packed and in archives.
+    Files whose names differ only by a rank number are one job.
 
     Examples:
 
-      firstfault replay train.jsonl
+      firstfault replay slurm-1001.out
+
+      firstfault replay train.csv --html report.html
 
       firstfault replay logs/ --json | jq -r .label
 
-      zcat old.csv.gz | firstfault replay - --format csv
+      srun train.sh 2>&1 | firstfault replay --follow -
     """
     with outer_edge():
         from .replay_command import ReplayRequest, run_replay
