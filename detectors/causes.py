@@ -102,9 +102,11 @@ def _hyperparameter(case: Case) -> Judged:
     )
     start = case.facts.first_iteration
     if start is not None and 0 <= onset - start <= START_ITERATIONS:
+        count = onset - start
+        after = f"{count} iteration{'' if count == 1 else 's'} after" if count > 0 else "at"
         if case.facts.resumes:
-            return (0.4, [f"growth began {onset - start} iterations after a resume", together])
-        return (0.8, [f"growth began {onset - start} iterations after the start", together])
+            return (0.4, [f"growth began {after} a resume", together])
+        return (0.8, [f"growth began {after} the start", together])
     for low, high in case.facts.lr_rises:
         if low <= onset <= high + START_ITERATIONS:
             return (0.8, [f"the learning rate rose from iteration {low} to {high}", together])

@@ -98,7 +98,7 @@ def test_the_format_is_named_by_its_dialect_and_sentences_are_counted_in_a_remar
     saved = "  successfully saved checkpoint from iteration       2 to /ckpt\n"
     scanner, _ = scanned("".join(line.format(at) for at in (1, 2)) + saved)
     assert scanner.understood().format == "text log (Megatron)"
-    assert scanner.understood().remarks == ("1 lines were read as sentences: megatron_saved 1",)
+    assert scanner.understood().remarks == ("1 line was read as a sentence: megatron saved 1",)
 
 
 def test_a_loss_that_megatron_leaves_out_is_inferred() -> None:

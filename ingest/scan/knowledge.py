@@ -103,8 +103,9 @@ class Knowledge:
         told = self._prose.told.most_common(_TOLD_IN_REMARK)
         if not told:
             return ()
-        counts = ", ".join(f"{name} {count}" for name, count in told)
-        remark = f"{self._heard} lines were read as sentences: {counts}"
+        counts = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in told)
+        lines = "1 line was" if self._heard == 1 else f"{self._heard} lines were"
+        remark = f"{lines} read as {'a sentence' if self._heard == 1 else 'sentences'}: {counts}"
         numbered = "; nothing counts, so they are numbered" if self._prose.numbers_sentences else ""
         return (remark + numbered,)
 
