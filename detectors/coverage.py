@@ -10,6 +10,7 @@ from firstfault.telemetry import Kind, MetricContract, Phase, Relation, contract
 from .cause_graph import phase_of
 from .evidence import Check, CheckState
 from .facts import AttemptFacts, AttemptFindings, InputFacts
+from .hardware_notes import ending_notes
 from .incident import MAX_LISTED_RANKS
 from .nonfinite_sites import CHECKED
 from .roles import Role
@@ -79,7 +80,7 @@ def _checks(attempts: Sequence[AttemptFindings]) -> tuple[Check, ...]:
 
 def _notes(facts: AttemptFacts) -> list[str]:
     """How the telemetry was read where its names promise something else."""
-    notes = []
+    notes = ending_notes(facts.hardware)
     for metric, role in sorted(facts.roles.items()):
         if role is Role.LOCAL:
             local = "norm" if metric.endswith("norm") else "value"
@@ -89,7 +90,7 @@ def _notes(facts: AttemptFacts) -> list[str]:
     if any(metric.endswith(CHECKED) for metric in facts.metrics):
         notes.append("a check of the trainer names the rank it stopped at; ranks are silent where it passes")
     elif facts.positions and len(facts.ranks) <= 1:
-        notes.append("one rank reports: ranks is empty, since there is no peer to compare with")
+        notes.append("one rank reports: there is no peer to compare it with, and no rank can be named")
     elif facts.positions and facts.layout is None:
         notes.append("no layout was given: equality groups are learned, ranks are taken as data parallel")
     expected = facts.world_size or (len(facts.layout.coordinates) if facts.layout else 0)

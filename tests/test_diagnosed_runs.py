@@ -169,3 +169,20 @@ def test_a_list_of_devices_tells_which_address_has_which_number(tmp_path: Path) 
     cause = hardware(dict(job.runs[0].body))
     assert cause["confidence"] >= 0.85
     assert any("Xid 48" in reason and "rank 3" in reason for reason in cause["because"])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.",
+        "RuntimeError: NCCL Error 2: unhandled system error (run with NCCL_DEBUG=INFO for details)",
+    ],
+)
+def test_a_healthy_run_that_died_is_told_with_the_line_that_says_why(tmp_path: Path, line: str) -> None:
+    log = tmp_path / "train.log"
+    steps = [f"step {at}: loss {2 + 3 / (1 + at):.4f} | lr 3e-4" for at in range(60)]
+    log.write_text("\n".join([*steps, "Traceback (most recent call last):", line, ""]))
+    verdict = judged(log)
+    assert verdict["label"] == "healthy"
+    (note,) = [note for note in verdict["coverage"]["notes"] if "at iteration 59" in note]
+    assert line.partition("Error: ")[2][:30] in note

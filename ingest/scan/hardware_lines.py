@@ -94,7 +94,7 @@ _FORMS = (
     _form("out_of_memory", "Out of memory", r"\bOut of memory: Killed process \d+"),
     _form("collective", "Watchdog", r"collective operation timeout: .{0,20}\bSeqNum=(?P<code>\d+)"),
     _form("collective", "NCCL WARN", r"NCCL WARN (?!.{0,40}(?:deprecated|is ignored|not supported))"),
-    _form("collective", "NCCL", r"\bNCCL (?:error|failure)\b.{0,80}?\b(?:unhandled|remote|internal|timeout)"),
+    _form("collective", "NCCL", r"\bNCCL (?:[Ee]rror|failure)\b.{0,80}\b(unhandled|remote|internal|timeout)"),
     _form("diag", "CheckSum detects", r"CheckSum detects MatMul error on rank (?P<rank>\d+)"),
     _form("diag", "checksum is abnormal", r"result of Matmul checksum is abnormal"),
     _form("feature_value", "strikes out on rank", r"value detection strikes out on rank (?P<rank>\d+)"),
