@@ -32,6 +32,9 @@ EXPECTED = {
 BENIGN = tuple(label for label, verdict in EXPECTED.items() if verdict == "healthy")
 FLOOR = 0.95
 """Least share of right labels."""
+README = Path(__file__).resolve().parent.parent / "README.md"
+BEGIN = "<!-- corpus: this part is written by python -m bench.corpus FOLDER --publish -->"
+END = "<!-- corpus: end -->"
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +205,25 @@ def main(arguments: Sequence[str]) -> int:
         _show(row, options)
     sums = Sums(rows)
     print("\n".join(sums.lines()), file=sys.stderr if options.json else sys.stdout)
+    if options.publish:
+        README.write_text(with_sums(README.read_text(encoding="utf-8"), sums), encoding="utf-8")
     return 0 if sums.holds else 1
+
+
+def with_sums(readme: str, sums: Sums) -> str:
+    """The README with what the rows come to between its two marks.
+
+    Raises:
+        ValueError: the README has not the two marks, in order.
+    """
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"README.md must hold {BEGIN!r} and behind it {END!r}")
+    formats = len({row.item.format for row in sums.rows})
+    told = "\n".join(sums.lines())
+    title = f"On {len(sums.rows)} logs in {formats} formats:"
+    return f"{before}{BEGIN}\n\n{title}\n\n```text\n{told}\n```\n\n{END}{after}"
 
 
 def _show(row: Row, options: argparse.Namespace) -> None:
@@ -221,6 +242,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("folder", type=Path, help="the folder with the index.jsonl")
     parser.add_argument("--json", action="store_true", help="one JSON object per item instead of the table")
     parser.add_argument("--failures", action="store_true", help="only the items of which something is wrong")
+    parser.add_argument("--publish", action="store_true", help="write what it comes to into the README")
     parser.add_argument("--only", nargs="+", metavar="ID", help="only these items")
     return parser
 

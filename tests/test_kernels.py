@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from detectors import drift_fold, drift_state, explosion_fold, kernels
+from detectors import drift_fold, drift_state, explosion_fold
 from detectors.curve_drift import CurveDriftConfig
 from detectors.explosion import ExplosionConfig
 from detectors.kernels import Array, Fold, prepare_cache
+from ingest import compiled
 
 from .curve_builders import DRIFTS, EXPLOSIONS, ar1, make_scenario
 
@@ -133,13 +134,13 @@ def test_the_cache_goes_where_it_can_be_written(tmp_path: Path, monkeypatch: pyt
 def test_a_changed_constant_in_any_file_of_a_fold_gets_another_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "kernels.py").write_text("")
-    (tmp_path / "levels.py").write_text("STREAM = 31")
-    monkeypatch.setattr(kernels, "__file__", str(tmp_path / "kernels.py"))
+    for package in ("ingest", "detectors"):
+        (tmp_path / package).mkdir()
+    monkeypatch.setattr(compiled, "__file__", str(tmp_path / "ingest" / "compiled.py"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     chosen = []
     for constant in ("31", "35"):
-        (tmp_path / "levels.py").write_text(f"STREAM = {constant}")
+        (tmp_path / "detectors" / "levels.py").write_text(f"STREAM = {constant}")
         monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
         prepare_cache()
         chosen.append(os.environ["NUMBA_CACHE_DIR"])
