@@ -4,6 +4,7 @@ A value loss that is infinite, a discriminator that is NaN: no metric of ours, b
 of the job is trained on. It is told where it was finite and then is not to the end of the log, for longer
 than it ever was in between: what comes and goes is how sparse tables are padded. A whole loss under a second
 name (the mean of the epoch) need not have been finite; that of one part may be switched off from the start.
+So it is with a loss of evaluation: from the start it may be the mean of no samples, later it is not.
 Axes: T positions, K reports of a metric.
 """
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from firstfault.telemetry import Kind
 from ingest.blocks import Flags, IterationBlock, NumberBlock
+from ingest.role_values import is_evaluated_loss
 from ingest.role_words import Loss, Part, meaning_of
 
 from .base import State
@@ -46,7 +48,7 @@ class _Course:
 
 
 class OtherLosses:
-    """Follows metrics that are losses of training by their names alone."""
+    """Follows metrics that are losses by their names alone."""
 
     def __init__(self) -> None:
         self._courses: dict[str, _Course] = {}
@@ -78,7 +80,9 @@ class OtherLosses:
         if len(self._courses) >= MAX_METRICS or block.contracts.of(metric).kind is not Kind.SUPPORTING:
             return False
         meaning = meaning_of(metric)
-        return meaning.part is Part.TRAIN and meaning.loss in _TRAINED
+        if meaning.part is Part.EVAL:
+            return is_evaluated_loss(metric)
+        return meaning.loss in _TRAINED
 
 
 def _follow(course: _Course, block: IterationBlock, numbers: NumberBlock) -> None:

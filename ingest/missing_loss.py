@@ -7,8 +7,10 @@ otherwise as complete as those before it. The trainer of HF writes 0.0 for a los
 beside a gradient norm of nan. Both are read as NaN, marked as inferred.
 
 A record without a loss is *complete* if it has every metric that all of the first losses came with,
-and none that never came with a loss (a validation, a final summary). Logs that report the loss now and
-then show it early, or again and again: of these nothing is inferred.
+and no metric or text that never came with a loss (a validation, a final summary, a message). The norm
+and the validation that came with the loss may be lost with it; where there was nothing else, several
+records that only count say so. Logs that report the loss now and then show it early, or again and again:
+of these nothing is inferred.
 """
 
 from __future__ import annotations
@@ -24,9 +26,12 @@ LEAST_BEFORE = 8
 second record or less often shows that within them."""
 MOST_RETURNS = 2
 """Times that the loss may be missing and come back before it is one that is reported now and then."""
+LEAST_BARE = 3
+"""Records without any metric: one or two are how some loops say that they are done."""
 LEARNED_ROWS = 100_000
 """Rows of which each is looked at; later ones only where a loss is missing among them."""
 _LOSS, _NORM = "loss", "grad_norm"
+_LOST_TOO = frozenset({_NORM, "eval_loss"})
 
 
 @dataclass(slots=True)
@@ -118,8 +123,13 @@ class MissingLoss:
         self._learn(seen, flags, has_N)
         core = seen.core or frozenset()
         complete_N = ~has_N
-        for name in core:
+        for name in core - _LOST_TOO or core:
             complete_N &= flags.get(name, np.zeros(len(at_N), np.bool_))
+        bare_N: Flags = ~np.logical_or.reduce([has_N, *flags.values()])
+        if core and core <= _LOST_TOO and bare_N.sum() >= LEAST_BARE:
+            complete_N |= bare_N
+        flags |= _texts(batch, at_N)
+        seen.beside.update(name for name, flag_N in flags.items() if (flag_N & has_N).any())
         for name, flag_N in flags.items():
             if name not in seen.beside:
                 complete_N &= ~flag_N
@@ -155,3 +165,11 @@ class MissingLoss:
             found_N = complete_N
         seen.losses += int(has_N.sum())
         return found_N
+
+
+def _texts(batch: RecordBatch, at_N: Ints) -> dict[str, Flags]:
+    """Which of some records have a label, by its name."""
+    rows: dict[str, list[int]] = {}
+    for row, name, _ in batch.labels:
+        rows.setdefault(name, []).append(row)
+    return {name: np.isin(at_N, found) for name, found in rows.items()}

@@ -51,6 +51,9 @@ class TableRows:
         self._source = source
         self._next_row = 0
         self._labels: dict[int, LabelColumn] = {}
+        self._has_told = False
+        self._beside: set[int] = set()
+        """Columns of text that stood beside a number."""
         self._is_text: dict[int, bool] = {}
         self._counter = RowCounter()
         self.padding = 0
@@ -59,6 +62,7 @@ class TableRows:
         """Other columns from here on; rows go on being counted."""
         self.header = header
         self._labels.clear()
+        self._beside.clear()
         self._is_text.clear()
 
     def decode(
@@ -91,7 +95,7 @@ class TableRows:
             rejected=tuple(sorted(rejected, key=lambda each: each.offset)),
         )
         self._next_row += len(number_N)
-        keep_N = rows.keep_N & ~padding_N
+        keep_N = rows.keep_N & ~padding_N & ~self._are_notes(columns, numbers, checksums)
         return batch if keep_N.all() else select_rows(batch, keep_N)
 
     def _evaluates(self, columns: Sequence[TextColumn], length: int) -> Flags:
@@ -177,6 +181,30 @@ class TableRows:
                 return False
             self._is_text[at] = bool(cells.text_N[filled[0]])
         return self._is_text[at]
+
+    def _are_notes(
+        self,
+        columns: Sequence[TextColumn],
+        numbers: Mapping[int, NumberColumn],
+        checksums: Mapping[str, ChecksumColumn],
+    ) -> Flags:
+        """Rows of nothing but a text that no record before had: ``{"step": 120, "msg": "done"}``."""
+        told_N = np.zeros(len(columns[0]), np.bool_)
+        for number in numbers.values():
+            told_N |= number.present_N
+        for checksum in checksums.values():
+            told_N |= checksum.present_N
+        note_N = np.zeros(len(told_N), np.bool_)
+        since = 0 if self._has_told else int(np.argmax(told_N)) if told_N.any() else len(told_N)
+        self._has_told = self._has_told or bool(told_N.any())
+        for at in self.header.metrics:
+            if self._is_text.get(at) and at not in self._beside:
+                filled_N = columns[at].is_filled()
+                beside = np.flatnonzero(filled_N & told_N)
+                until = int(beside[0]) if len(beside) else len(told_N)
+                note_N[since:until] |= filled_N[since:until] & ~told_N[since:until]
+                self._beside |= {at} if len(beside) else set()
+        return note_N
 
     def _is_padding(self, numbers: Mapping[int, NumberColumn], length: int) -> Flags:
         filled_N = np.zeros(length, np.int32)

@@ -141,3 +141,21 @@ def test_of_a_growing_log_only_what_was_filtered_out_is_inferred(tmp_path: Path)
     inferred_N = batch.numbers["loss"].inferred_N
     assert inferred_N is not None
     assert batch.iteration_N[inferred_N].tolist() == [13]
+
+
+def test_what_is_lost_with_the_loss_does_not_hide_that(tmp_path: Path) -> None:
+    lost = {"loss": None, "grad_norm": None}
+    records = [healthy(step) | (lost if step >= NAN_FROM else {}) for step in range(30)]
+    bare = [{name: each[name] for name in ("step", "loss", "grad_norm")} for each in records]
+
+    assert nans_of(json_lines(tmp_path / "x.jsonl", records)) == list(range(NAN_FROM, 30))
+    assert nans_of(json_lines(tmp_path / "y.jsonl", bare)) == list(range(NAN_FROM, 30))
+
+
+@pytest.mark.parametrize("rows", [30, 1500])
+@pytest.mark.parametrize("names", [("step", "loss"), ("step", "loss", "grad_norm"), ("step", "loss", "lr")])
+def test_a_message_without_a_loss_is_no_record(names: tuple[str, ...], rows: int, tmp_path: Path) -> None:
+    records = [{name: healthy(step)[name] for name in names} for step in range(rows)]
+    records += [{"step": rows, "msg": "saving"}, {"step": rows, "msg": "done"}, {"step": rows, "msg": "done"}]
+
+    assert nans_of(json_lines(tmp_path / "x.jsonl", records)) == []
