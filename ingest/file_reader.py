@@ -32,6 +32,7 @@ __all__ = ["FileConfig", "FileNotes", "FileReader"]
 _ROWS = (Format.TABLE, Format.JSON_LINES, Format.JSON)
 _COLUMNAR = frozenset({Format.ARROW, Format.PARQUET})
 _STRUCTURED = frozenset({Format.TABLE, Format.JSON_LINES})
+_PROGRAMS = frozenset((".py", ".pyi", ".sh", ".bash", ".c", ".cc", ".cpp", ".cu", ".h", ".hpp", ".rs", ".go"))
 _TOLD = 5
 """Files that a sentence names."""
 
@@ -132,7 +133,7 @@ class FileReader:
         chunks = self._bytes.chunks()
         head_chunks = _first(chunks, HEAD_BYTES)
         head = b"".join(head_chunks)
-        form = self._config.form or sniff(head[:HEAD_BYTES], self._name)
+        form = self._form_of(head[:HEAD_BYTES])
         self.holds_rows = form in _ROWS
         everything = chain(head_chunks, chunks)
         if form not in DOCUMENTS and form not in _COLUMNAR:
@@ -146,6 +147,17 @@ class FileReader:
                     yield from self._whole(form, copy)
                 except UnreadableInput as error:
                     raise UnreadableInput(str(error).replace(str(copy), self._name)) from error
+
+    def _form_of(self, head: bytes) -> Format:
+        """The format, as it was given or by the bytes. What a program would print is no telemetry."""
+        if self._config.form is not None:
+            return self._config.form
+        form = sniff(head, self._name)
+        if form is Format.TEXT and self.path.suffix.lower() in _PROGRAMS:
+            raise UnreadableInput(
+                f"{self._name}: must be a log, but its name is that of a program (--format text reads it)"
+            )
+        return form
 
     def remark(self, sentence: str) -> None:
         """Add a sentence to the notes, once."""
@@ -182,7 +194,7 @@ class FileReader:
         Raises:
             UnreadableInput: no text in a format that is read.
         """
-        form = self._config.form or sniff(head, self._name)
+        form = self._form_of(head)
         self._is_text = form is Format.TEXT
         self._lines = line_decoder(form, head, self._defaults, self._name, self._config)
         self.is_wire = self._lines.is_wire

@@ -53,7 +53,7 @@ _NO_LOGS = frozenset(
         ),
     )
 )
-"""Endings of files that are no logs; one that is named on the command line is taken all the same."""
+"""Endings of files that are no logs; one that is named on the command line is taken, but a program's."""
 _NO_LOG_NAMES = frozenset(
     (
         *("requirements.txt", "vocab.txt", "merges.txt", "license", "license.txt", "readme", "readme.txt"),

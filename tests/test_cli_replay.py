@@ -324,3 +324,14 @@ def test_following_tells_the_fault_while_the_file_grows_and_the_end_at_a_signal(
     assert second["incidents"][0]["first"]["ranks"] == [3]
     assert last["judged_to_iteration"] == 199
     assert process.wait(10) == 1
+
+
+def test_a_program_is_no_log_whatever_it_would_print_unless_it_is_said_to_be_one(
+    firstfault: Run, tmp_path: Path
+) -> None:
+    program = tmp_path / "train.py"
+    program.write_text("step = 1\nif torch.isnan(loss):\n    print('Loss is nan, stopping training')\n")
+    status, out, err = firstfault("replay", program)
+    assert (status, out) == (2, "")
+    assert "train.py: must be a log, but its name is that of a program" in err
+    assert firstfault("replay", program, "--format", "text")[0] == 1
