@@ -21,8 +21,9 @@ from .errors import StageError
 from .ink import ink_for
 from .kafka_jars import BrokerUnavailable
 from .recordings import Recording, demo_recordings
-from .report import Judged, has_confirmed_incident, run_report
+from .report import Judged, run_report
 from .sentence import headline
+from .sufficiency import has_confirmed_incident
 
 STREAM_S = 20.0
 """How long the streaming takes at speed 1: slow enough to watch, fast enough to wait for."""

@@ -16,14 +16,12 @@ from .html_markup import Markup, Part, data, join, tag
 from .html_run import ShownRun, badge, run_part
 from .ink import clean
 from .rank_words import rank_words
-from .report import has_confirmed_incident
 from .sentence import root_incident
-from .sufficiency import headline
+from .sufficiency import has_confirmed_incident, headline, severity, tally
 
 MAX_DETAILED = 24
 """Runs with a part of their own while healthy ones are among them; more of these are a line in the
 table, so that the page of a folder stays a few MB."""
-_LABELS = ("silent_drift", "nan", "gradient_explosion", "stall", "undetermined", "healthy")
 
 
 def html_report(runs: Sequence[ShownRun], *, command: str, unread: Sequence[str] = ()) -> str:
@@ -52,8 +50,7 @@ def _part(run: ShownRun, number: int, charts: int, *, is_alone: bool) -> Markup:
 
 
 def _badness(run: ShownRun) -> tuple[int, str]:
-    label = "undetermined" if run.standing == "unsure" else str(run.verdict["label"])
-    return _LABELS.index(label) if label in _LABELS else len(_LABELS), str(run.verdict["run"])
+    return severity(run.verdict, run.notes), str(run.verdict["run"])
 
 
 def _title(runs: Sequence[ShownRun]) -> str:
@@ -65,10 +62,7 @@ def _title(runs: Sequence[ShownRun]) -> str:
 def _tally(runs: Sequence[ShownRun]) -> str:
     if not runs:
         return "No run could be judged"
-    bad = sum(1 for run in runs if has_confirmed_incident(run.verdict))
-    unsure = sum(1 for run in runs if run.standing == "unsure")
-    words = f"{len(runs)} runs: {bad} faulty, {len(runs) - bad - unsure} healthy"
-    return words + (f", {unsure} too little to judge" if unsure else "")
+    return tally([(run.verdict, run.notes) for run in runs])
 
 
 def _index(runs: Sequence[ShownRun], numbers: dict[int, int]) -> Markup:

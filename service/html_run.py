@@ -15,9 +15,8 @@ from .ink import clean
 from .metric_words import METRIC_WORDS
 from .picture import AttemptPicture
 from .reasons import cause_words, cost_words, label_of, last_good_words, victim_words
-from .report import has_confirmed_incident
 from .sentence import Incident, Verdict, root_incident, since, subject
-from .sufficiency import happened, label_words, why_too_little
+from .sufficiency import happened, has_confirmed_incident, label_words, why_too_little
 
 _SHAPES = {"bad": "◆", "unsure": "▲", "good": "●"}
 

@@ -25,8 +25,8 @@ from .inputs import Inputs, find_inputs, without_strangers
 from .offline import JudgedJob, ReplayOptions, judge_jobs
 from .recognised import recognised
 from .rejects import Quarantine
-from .report import Judged, has_confirmed_incident, report
-from .sufficiency import TOO_LITTLE, why_too_little
+from .report import Judged, report
+from .sufficiency import TOO_LITTLE, has_confirmed_incident, why_too_little
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar

@@ -15,7 +15,14 @@ from .rank_words import rank_words
 from .reasons import field, reasons
 from .recognised import formats_words, recognised
 from .sentence import LABEL_WORDS, Incident, Verdict, root_incident, subject
-from .sufficiency import headline, label_words, why_too_little
+from .sufficiency import (
+    has_confirmed_incident,
+    headline,
+    label_words,
+    severity,
+    tally,
+    why_too_little,
+)
 
 if TYPE_CHECKING:
     from ingest.file_reader import FileNotes
@@ -30,7 +37,6 @@ _MIN_DRAWN = 4
 _MAX_REASONS = 5
 """Checks that did not run and are told with their reasons."""
 _OF_CURVES = frozenset({"nonfinite", "explosion", "curve_drift", "evaluation"})
-_SEVERITY = ("silent_drift", "nan", "gradient_explosion", "stall", "undetermined", "healthy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +76,7 @@ def is_healthy(verdict: Verdict) -> bool:
 
 def summary_table(judged: Sequence[Judged], ink: Ink) -> str:
     """One line a run: verdict, ranks, iteration."""
-    bad = sum(1 for one in judged if has_confirmed_incident(one.verdict))
-    unknown = sum(1 for one in judged if why_too_little(one.verdict, one.notes))
-    words = f"{len(judged)} runs: {bad} faulty, {len(judged) - bad - unknown} healthy"
-    title = words + (f", {unknown} too little to judge" if unknown else "")
+    title = tally([(one.verdict, one.notes) for one in judged])
     rows: list[Sequence[str]] = [("run", "verdict", "ranks", "since", "judged to")]
     rows += [_summary_row(one) for one in judged]
     painted = [_label_style(one) for one in judged]
@@ -101,11 +104,6 @@ def run_report(judged: Judged, ink: Ink, *, is_detailed: bool = False) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def has_confirmed_incident(verdict: Verdict) -> bool:
-    """Whether any incident is confirmed: what makes the exit status 1."""
-    return any(incident["certainty"] == "confirmed" for incident in verdict["incidents"])
-
-
 def _recognised_lines(judged: Judged, ink: Ink, *, is_detailed: bool) -> list[str]:
     ranks = int(judged.verdict["coverage"].get("ranks") or 0)
     lines: list[str] = []
@@ -115,9 +113,7 @@ def _recognised_lines(judged: Judged, ink: Ink, *, is_detailed: bool) -> list[st
 
 
 def _badness(judged: Judged) -> tuple[int, str, str]:
-    label = "undetermined" if why_too_little(judged.verdict, judged.notes) else str(judged.verdict["label"])
-    rank = _SEVERITY.index(label) if label in _SEVERITY else len(_SEVERITY)
-    return rank, str(judged.verdict["run"]), judged.source
+    return severity(judged.verdict, judged.notes), str(judged.verdict["run"]), judged.source
 
 
 def _summary_row(judged: Judged) -> tuple[str, ...]:

@@ -27,6 +27,26 @@ _UNTOLD = (Kind.SUPPORTING, Kind.CONTEXT)
 """Kinds of metrics that no check looks at by itself."""
 _MAX_COLUMNS = 8
 TOO_LITTLE = "too little to judge"
+_SEVERITY = ("silent_drift", "nan", "gradient_explosion", "stall", "undetermined", "healthy")
+
+
+def has_confirmed_incident(verdict: Verdict) -> bool:
+    """Whether any incident is confirmed: what makes the exit status 1."""
+    return any(incident["certainty"] == "confirmed" for incident in verdict["incidents"])
+
+
+def severity(verdict: Verdict, notes: Sequence[FileNotes] = ()) -> int:
+    """The place of a run in a list of several, the worst first."""
+    label = "undetermined" if why_too_little(verdict, notes) else str(verdict["label"])
+    return _SEVERITY.index(label) if label in _SEVERITY else len(_SEVERITY)
+
+
+def tally(runs: Sequence[tuple[Verdict, Sequence[FileNotes]]]) -> str:
+    """How many runs are faulty, healthy, or neither."""
+    bad = sum(has_confirmed_incident(verdict) for verdict, _ in runs)
+    unknown = sum(bool(why_too_little(verdict, notes)) for verdict, notes in runs)
+    words = f"{len(runs)} runs: {bad} faulty, {len(runs) - bad - unknown} healthy"
+    return words + (f", {unknown} {TOO_LITTLE}" if unknown else "")
 
 
 def why_too_little(verdict: Verdict, notes: Sequence[FileNotes] = ()) -> str:
@@ -34,7 +54,7 @@ def why_too_little(verdict: Verdict, notes: Sequence[FileNotes] = ()) -> str:
 
     Of a run with an incident something can always be said.
     """
-    if any(incident["certainty"] == "confirmed" for incident in verdict["incidents"]):
+    if has_confirmed_incident(verdict):
         return ""
     if verdict["label"] == "undetermined":
         return _nothing_judged(verdict, notes)
