@@ -3,7 +3,7 @@
 Each of the two curves suffices alone. Growth is *suspected* after three high points in a row (or two
 high mini-blocks for slow growth); it is *confirmed* when something non-finite follows, when the curve
 stays ten-fold over its baseline, or when it has not recovered after 50 points; it is *recovered* when
-four points in a row are back (annotation ``spike_recovered``). `explosion_fold` holds the states.
+four points in a row are back (annotation ``spike_recovered``). `explosion_fold` walks the points.
 
 Axes: T positions, K points of a curve.
 """
@@ -20,7 +20,7 @@ import numpy as np
 from ingest.blocks import Flags, Floats, Ints, IterationBlock
 from ingest.bounds import check_bounds
 
-from . import explosion_fold as fold
+from . import explosion_growth as growth
 from .base import State
 from .curve import GRAD_NORMS, LOSSES, Curve, Marks, curve_of
 from .evidence import Check, CheckState, Finding
@@ -79,19 +79,19 @@ class ExplosionConfig:
 
     def knobs(self, *, is_loss: bool) -> Floats:
         """The thresholds of one curve as the fold takes them."""
-        knobs = np.zeros(fold.KNOBS)
-        knobs[fold.RELATIVE] = 1.0 if is_loss else 0.0
-        knobs[fold.RISE] = self.loss_rise if is_loss else math.log(self.norm_rise)
-        knobs[fold.START_RISE] = self.start_rise if is_loss else math.log(self.start_norm_rise)
-        knobs[fold.START_HOLD] = self.start_hold if is_loss else math.log(self.start_norm_rise)
-        knobs[fold.SLOW_RISE] = self.loss_slow_rise if is_loss else math.log(self.norm_slow_rise)
-        knobs[fold.HOLD] = self.loss_hold if is_loss else math.log(self.norm_hold)
-        knobs[fold.FAR] = self.ten_fold - 1.0 if is_loss else math.log(self.ten_fold)
-        knobs[fold.FAR_POINTS] = self.ten_fold_points if is_loss else 2 * self.ten_fold_points
-        knobs[fold.SIGMAS] = self.sigmas
+        knobs = np.zeros(growth.KNOBS)
+        knobs[growth.RELATIVE] = 1.0 if is_loss else 0.0
+        knobs[growth.RISE] = self.loss_rise if is_loss else math.log(self.norm_rise)
+        knobs[growth.START_RISE] = self.start_rise if is_loss else math.log(self.start_norm_rise)
+        knobs[growth.START_HOLD] = self.start_hold if is_loss else math.log(self.start_norm_rise)
+        knobs[growth.SLOW_RISE] = self.loss_slow_rise if is_loss else math.log(self.norm_slow_rise)
+        knobs[growth.HOLD] = self.loss_hold if is_loss else math.log(self.norm_hold)
+        knobs[growth.FAR] = self.ten_fold - 1.0 if is_loss else math.log(self.ten_fold)
+        knobs[growth.FAR_POINTS] = self.ten_fold_points if is_loss else 2 * self.ten_fold_points
+        knobs[growth.SIGMAS] = self.sigmas
         # Non-finite weight: a loss at once; a norm after three in a row, as one may be a benign skip.
-        knobs[fold.NONFINITE_POINTS] = 1.0 if is_loss else 3.0
-        knobs[fold.SPIKE_RISE] = self.loss_rise if is_loss else math.log(self.norm_hold)
+        knobs[growth.NONFINITE_POINTS] = 1.0 if is_loss else 3.0
+        knobs[growth.SPIKE_RISE] = self.loss_rise if is_loss else math.log(self.norm_hold)
         return knobs
 
 

@@ -15,6 +15,7 @@ from ingest.blocks import Floats, Ints
 
 from . import explosion_baseline as at
 from . import explosion_fold as fold
+from . import explosion_growth as growth
 from .curve import LOSSES
 from .evidence import Annotation, Certainty, Direction, Evidence, Finding, Pattern
 from .onset import find_onset, from_first_high
@@ -58,14 +59,14 @@ class Stream:
         """The last points and their iterations, oldest first."""
         ints, ring, ring_iterations = self.arrays[0], self.arrays[6], self.arrays[7]
         points = int(ints[at.POINTS])
-        kept = min(points, fold.RING)
-        at_K = np.arange(points - kept, points) % fold.RING
+        kept = min(points, growth.RING)
+        at_K = np.arange(points - kept, points) % growth.RING
         return ring[at_K], ring_iterations[at_K]
 
     def end_high(self, attempt: int) -> list[Finding]:
         """That a short curve ends above its level, though in too few points to be suspected elsewhere."""
         ints = self.arrays[0]
-        is_high = ints[at.PHASE] == fold.QUIET and ints[at.HIGH_RUN] > 0 and ints[at.LOW_RUN] == 0
+        is_high = ints[at.PHASE] == growth.QUIET and ints[at.HIGH_RUN] > 0 and ints[at.LOW_RUN] == 0
         if not is_high or ints[at.POINTS] > at.WARM:
             return []
         now = int(self.window()[1][-1])
@@ -75,20 +76,20 @@ class Stream:
 
     def _report(self, code: int, attempt: int, iteration_K: Ints) -> list[Finding]:
         now = int(iteration_K[int(self.arrays[0][at.CURSOR]) - 1])
-        if code == fold.SPIKE:
+        if code == growth.SPIKE:
             return [self._spike(attempt)]
-        if code in (fold.SUSPECTED, fold.GREW_TO_NONFINITE):
+        if code in (growth.SUSPECTED, growth.GREW_TO_NONFINITE):
             self.episode += 1
             self.alarm_iteration = now
             self.onset = {}
-        if code == fold.RECOVERED:
+        if code == growth.RECOVERED:
             return [self._evidence(Certainty.RECOVERED, attempt, now), self._spike(attempt)]
-        if code == fold.EXPLAINED:
+        if code == growth.EXPLAINED:
             return [
                 self._evidence(Certainty.RECOVERED, attempt, now),
                 self._annotation("level_shift_explained", self.episode, attempt),
             ]
-        is_confirmed = code in (fold.CONFIRMED, fold.GREW_TO_NONFINITE)
+        is_confirmed = code in (growth.CONFIRMED, growth.GREW_TO_NONFINITE)
         return [self._evidence(Certainty.CONFIRMED if is_confirmed else Certainty.SUSPECTED, attempt, now)]
 
     def _find_onset(self, certainty: Certainty) -> dict[str, Any]:
@@ -140,7 +141,7 @@ class Stream:
         )
 
     def _pattern(self, certainty: Certainty) -> Pattern:
-        if certainty is Certainty.CONFIRMED and self.arrays[0][at.WHY] == fold.BY_LEVEL:
+        if certainty is Certainty.CONFIRMED and self.arrays[0][at.WHY] == growth.BY_LEVEL:
             return Pattern.SHARP_SLOW_DEGRADE
         return Pattern.RUNAWAY if self.onset["shape"] == "ramp" else Pattern.SHARP_DEGRADE
 
@@ -148,10 +149,10 @@ class Stream:
         ints, floats = self.arrays[0], self.arrays[1]
         reasons = {
             0: "",
-            fold.BY_NONFINITE: "non-finite",
-            fold.BY_TENFOLD: "ten-fold",
-            fold.BY_NO_RECOVERY: "no recovery",
-            fold.BY_LEVEL: "another level",
+            growth.BY_NONFINITE: "non-finite",
+            growth.BY_TENFOLD: "ten-fold",
+            growth.BY_NO_RECOVERY: "no recovery",
+            growth.BY_LEVEL: "another level",
         }
         detail: dict[str, Any] = {
             "baseline": self._natural(floats[at.BASE]),
@@ -162,7 +163,7 @@ class Stream:
         }
         if certainty is Certainty.CONFIRMED:
             detail["confirmed_by"] = reasons[int(ints[at.WHY])]
-            if ints[at.WHY] == fold.BY_NONFINITE:
+            if ints[at.WHY] == growth.BY_NONFINITE:
                 detail["growing_points"] = int(ints[at.GROWING])
         return detail
 
@@ -177,13 +178,13 @@ class Stream:
     def _annotation(self, kind: str, ordinal: int, attempt: int) -> Annotation:
         ints, floats = self.arrays[0], self.arrays[1]
         ring_iterations = self.arrays[7]
-        start = max(int(ints[at.START]), int(ints[at.POINTS]) - fold.RING + 1, 0)
+        start = max(int(ints[at.START]), int(ints[at.POINTS]) - growth.RING + 1, 0)
         base, peak = self._natural(floats[at.BASE]), self._natural(floats[at.PEAK])
         return Annotation(
             kind=kind,
             key=f"{self.metric}/{min(ordinal, MAX_EPISODES)}",
             attempt=attempt,
-            iteration=int(ring_iterations[start % fold.RING]),
+            iteration=int(ring_iterations[start % growth.RING]),
             detail={
                 "metric": self.metric,
                 "baseline": base,

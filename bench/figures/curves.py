@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from detectors import drift_state, drift_tests, explosion_baseline, explosion_fold
+from detectors import drift_state, drift_tests, explosion_baseline, explosion_growth
 from detectors.curve_drift import CurveDrift
 from detectors.curve_gates import step_sigmas
 from detectors.drift_stream import Stream as DriftStream
@@ -128,7 +128,7 @@ def _growth(stream: ExplosionStream | None, value: float) -> dict[str, float]:
     ints, floats, _, ordered = stream.arrays[:4]
     knobs = stream.knobs
     count = int(ints[explosion_baseline.IN_WINDOW])
-    if ints[explosion_baseline.PHASE] != explosion_fold.QUIET or ints[explosion_baseline.HIGH_RUN] > 0:
+    if ints[explosion_baseline.PHASE] != explosion_growth.QUIET or ints[explosion_baseline.HIGH_RUN] > 0:
         base, gate, unit = (
             float(floats[at])
             for at in (explosion_baseline.BASE, explosion_baseline.GATE, explosion_baseline.UNIT)
@@ -139,9 +139,9 @@ def _growth(stream: ExplosionStream | None, value: float) -> dict[str, float]:
         base = explosion_baseline.median_sorted(ordered.tolist(), count)
         sigma = 1.25 * float(floats[explosion_baseline.NOISE])
         unit = explosion_baseline.unit_of(
-            base, sigma, float(floats[explosion_baseline.FLOOR]), float(knobs[explosion_fold.RELATIVE])
+            base, sigma, float(floats[explosion_baseline.FLOOR]), float(knobs[explosion_growth.RELATIVE])
         )
-        gate = max(float(knobs[explosion_fold.RISE]) * unit, float(knobs[explosion_fold.SIGMAS]) * sigma)
+        gate = max(float(knobs[explosion_growth.RISE]) * unit, float(knobs[explosion_growth.SIGMAS]) * sigma)
     return {"base": base, "excess": (value - base) / unit, "gate": gate / unit}
 
 
