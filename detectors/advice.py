@@ -42,6 +42,8 @@ def advise(case: Case, causes: Sequence[Cause], good: LastGood) -> tuple[Advice,
         steps += _restore(case, good)
     if case.first.tie or case.first.scope is not Scope.RANKS or pattern is Pattern.PEER_DRIFT:
         steps += _collect(case)
+    if case.family is Family.EXPLOSION and causes[:1] and causes[0].kind is CauseKind.UNDETERMINED:
+        steps += _collect_missing(case, "lr", "grad_norm", "local_grad_norm")
     return tuple(dict.fromkeys(steps))
 
 
@@ -157,9 +159,13 @@ def _collect(case: Case) -> list[Advice]:
     if case.family is Family.DIFFERENCE and not case.origin.metric.startswith("data_checksum"):
         return [Advice(action="collect_telemetry", target="repeat_checksum on every rank")]
     if case.family is Family.NONFINITE and not case.origin.is_reduce_in_clean:
-        wanted = ("local_grad_norm", "nonfinite_act", "nonfinite_grad")
-        missing = [metric for metric in wanted if metric not in case.facts.metrics]
-        if missing:
-            names = " and ".join([", ".join(missing[:-1]), missing[-1]] if missing[1:] else missing)
-            return [Advice(action="collect_telemetry", target=f"{names} on every rank")]
+        return _collect_missing(case, "local_grad_norm", "nonfinite_act", "nonfinite_grad")
     return []
+
+
+def _collect_missing(case: Case, *wanted: str) -> list[Advice]:
+    missing = [metric for metric in wanted if metric not in case.facts.metrics]
+    if not missing:
+        return []
+    names = " and ".join([", ".join(missing[:-1]), missing[-1]] if missing[1:] else missing)
+    return [Advice(action="collect_telemetry", target=f"{names} on every rank")]

@@ -220,6 +220,8 @@ def _undetermined(case: Case) -> Judged:
         return (0.6, ["the curve alone does not tell a corrupted update from data or schedule"])
     if case.family in (Family.STALL, Family.DIFFERENCE):
         return (0.5, ["no rank can be named"])
+    if "lr" not in case.facts.metrics:
+        return (0.5, ["growth, and no learning rate was reported: all kinds of causes look the same"])
     return (0.5, ["growth without a change of the learning rate: all kinds of causes look the same"])
 
 

@@ -82,6 +82,18 @@ def test_each_cause_has_its_step(found: Evidence, action: str) -> None:
     assert action in advice(found)
 
 
+def test_growth_without_a_known_cause_asks_for_what_would_tell_causes_apart() -> None:
+    found = explosion(1500, 1490)
+    of_loss = verdict(found, metrics=("loss",)).incidents[0]
+    assert "no learning rate was reported" in of_loss.causes[0].because[0]
+    assert advice(found, metrics=("loss",))["collect_telemetry"].target == (
+        "lr, grad_norm and local_grad_norm on every rank"
+    )
+    known = ("loss", "lr", "grad_norm", "local_grad_norm")
+    assert "collect_telemetry" not in advice(found, metrics=known)
+    assert "without a change" in verdict(found, metrics=known).incidents[0].causes[0].because[0]
+
+
 def test_a_suspicion_does_not_ask_to_restore() -> None:
     assert "restore_checkpoint" not in advice(divergence([3], 1200, 1190, certainty=Certainty.SUSPECTED))
 
