@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from firstfault.telemetry import Checksum, Event, Record, Value
 
@@ -161,6 +162,18 @@ def select_rows(batch: RecordBatch, keep_N: Flags) -> RecordBatch:
         rejected=batch.rejected,
         origins=batch.origins,
     )
+
+
+def distinct(values_N: NDArray[np.int32]) -> list[int]:
+    """The distinct values, ascending: mostly one, which is found without looking for others.
+
+    >>> distinct(np.array([3, 1, 3], np.int32))
+    [1, 3]
+    """
+    if not len(values_N):
+        return []
+    least, greatest = int(values_N.min()), int(values_N.max())
+    return [least] if least == greatest else [int(value) for value in np.unique(values_N)]
 
 
 def admit(names: Sequence[str], size: int, max_cells: int) -> tuple[frozenset[str], list[Rejected]]:

@@ -7,6 +7,7 @@ import os
 import tempfile
 import types
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +36,30 @@ def compile_function(
 
 
 def _jit(plain: Callable[..., Any], *, is_inlined: bool) -> Any:
-    import numba
-
+    numba = _numba()
     try:
         return numba.njit(cache=True, fastmath=False, forceinline=is_inlined)(plain)
     except RuntimeError:  # typed at a prompt: numba keeps nothing of what is in no file
         return numba.njit(fastmath=False, forceinline=is_inlined)(plain)
+
+
+@cache
+def _numba() -> Any:
+    """numba, without the linear algebra of scipy: no fold uses it, and to load it takes as long as numba."""
+    import numba
+    from numba.np import linalg
+
+    look_for_blas = linalg.ensure_blas
+    linalg.ensure_blas = _refuse
+    try:
+        from numba.np import arraymath  # noqa: F401  # looks once, when it is imported
+    finally:
+        linalg.ensure_blas = look_for_blas
+    return numba
+
+
+def _refuse() -> None:
+    raise ImportError("linear algebra is not used here")
 
 
 def prepare_cache() -> None:

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
-import numpy as np
-
 from firstfault.telemetry import UNNAMED_RANK
 from firstfault.wire import Defaults
 
 from .blocks import Ints, RecordBatch
+from .columns import distinct
 from .documents import DOCUMENTS, document_reader
 from .encodings import UTF8_MARK, as_8_bit, without_zero_runs
 from .errors import UnreadableInput
@@ -234,7 +233,7 @@ class FileReader:
             self.notes = replace(self.notes, understood=self._lines.understood())
         self._metrics.update(dict.fromkeys((*batch.numbers, *batch.checksums)))
         self.names_ranks = self.names_ranks or bool((batch.rank_N != self._defaults.rank).any())
-        self._ranks.update(np.unique(batch.rank_N).tolist())
+        self._ranks.update(distinct(batch.rank_N))
         iterations_N = batch.iteration_N
         self.notes = replace(
             self.notes,

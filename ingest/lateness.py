@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .blocks import Ints, RecordBatch
+from .columns import distinct
 
 
 @dataclass(slots=True)
@@ -35,9 +36,9 @@ class LatenessWatch:
     def is_late(self, batch: RecordBatch) -> bool:
         """Take the next batch; whether a record in it is late."""
         late = False
-        for code in np.unique(batch.run_N).tolist() if len(batch) else ():
+        for code in distinct(batch.run_N):
             run_N = np.flatnonzero(batch.run_N == code)
-            for attempt in np.unique(batch.attempt_N[run_N]).tolist():
+            for attempt in distinct(batch.attempt_N[run_N]):
                 at_N = run_N[batch.attempt_N[run_N] == attempt]
                 late |= self._take(batch.runs[code], attempt, batch.iteration_N[at_N])
         return late

@@ -99,6 +99,8 @@ class ReplayOptions:
     """What diagnoses and kernels say of the hardware; joined to every job."""
     is_drawn: bool = False
     """Whether pictures of the runs are wanted."""
+    is_plotted: bool = True
+    """Whether the curve of a run is wanted beside its verdict."""
 
 
 def judge_jobs(jobs: Sequence[Job], options: ReplayOptions) -> Iterator[JudgedJob]:
@@ -240,7 +242,8 @@ class _Reading:
         if not ended:
             return JudgedRun(verdict=verdict)
         aligners = self._pipeline.aligners(name)
-        run = _with_curve(self._pipeline, name, verdict)
+        is_plotted = self._options.is_plotted
+        run = _with_curve(self._pipeline, name, verdict) if is_plotted else JudgedRun(verdict=verdict)
         run = replace(run, strides=self._strides.take(name, aligners))
         if self._pictures is None:
             return run

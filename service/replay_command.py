@@ -80,6 +80,7 @@ def run_replay(request: ReplayRequest) -> int:
             watcher=None if request.is_following else bar.update,
             reports=inputs.reports,
             is_drawn=request.html is not None,
+            is_plotted=not request.as_json,
         )
         judged = (
             follow(jobs, options, as_json=request.as_json)

@@ -86,7 +86,9 @@ class _Attempt:
     gaps: list[tuple[int, int]] = field(default_factory=list)
 
     def update(self, block: IterationBlock) -> None:
-        iteration_T = np.unique(block.iteration_T)
+        iteration_T = block.iteration_T
+        if not (iteration_T[1:] > iteration_T[:-1]).all():  # several microbatches of one iteration
+            iteration_T = np.unique(iteration_T)
         if self.positions:
             iteration_T = iteration_T[iteration_T > self.last]
         if not len(iteration_T):
@@ -96,9 +98,15 @@ class _Attempt:
             self.first = int(iteration_T[0])
         self.last, self.positions = int(iteration_T[-1]), self.positions + len(iteration_T)
         step_T = np.diff(known_T)
+        if not len(step_T) or (step_T == 1).all():
+            self._count_step(1, len(step_T))
+            return
         for step, count in zip(*np.unique(step_T, return_counts=True), strict=True):
-            if int(step) in self.steps or len(self.steps) < _MAX_STEPS:
-                self.steps[int(step)] += int(count)
+            self._count_step(int(step), int(count))
         wide = np.argsort(-step_T, kind="stable")[:_MAX_GAPS]
         found = [(int(known_T[at]), int(known_T[at + 1])) for at in wide if step_T[at] > 1]
         self.gaps = sorted([*self.gaps, *found], key=lambda gap: gap[0] - gap[1])[:_MAX_GAPS]
+
+    def _count_step(self, step: int, count: int) -> None:
+        if count and (step in self.steps or len(self.steps) < _MAX_STEPS):
+            self.steps[step] += count
