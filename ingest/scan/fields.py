@@ -31,7 +31,7 @@ _SUFFIX = re.compile(r"[KkMGT](?![A-Za-z])|[A-Za-zµ%][A-Za-z/%]*")
 _RATE = re.compile(r" ?[A-Za-z]+/[A-Za-z]+(?=\s|$)")
 _AFTER = re.compile(r" ?([A-Za-z][A-Za-z/]*)(?=\s*(?:[,|;)\]\t]|$|\s-\s|\s\s))")
 _WRAPPER = re.compile(
-    r"(?:tensor|array|float|Array|Decimal|DeviceArray|np\.float\d+|numpy\.float\d+|mean|avg)?[(\[{<\"'$~*#≈]+$"
+    r"(?:tensor|array|float|Array|Decimal|DeviceArray|np\.float\d+|numpy\.float\d+|mean|avg|Some)?[(\[{<\"'$~*#≈]+$"
 )
 _SEPARATOR = re.compile(r"\s*(?::=|=+>|->|[:=])\s*$")
 _CELL = re.compile(r"(?<=\S)\s*\|\s*$")
@@ -53,6 +53,7 @@ _METRIC_AND_BLANK = re.compile(r"(?:loss|norm|ppl)\s+$", re.IGNORECASE)
 _WORD_AND_BLANKS = re.compile(r"\s*[A-Za-z][\w./-]*\s{2,}")
 """A name and its value in two columns."""
 _KEY_AND_VALUE = re.compile(r"\s[A-Za-z][\w./-]*(?: ?[:=])? ?(?:\x00|[+-]?nan|[+-]?inf)", re.IGNORECASE)
+_WORD_OF_VALUE = re.compile(r"[A-Za-z][\w.-]* (?=[A-Za-z])")
 _UNIT = re.compile(r"\s*\((?:ms|s|sec|us|min)\)$")
 _SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test", "eval"})
 _RANGE = re.compile(r"-\s*")
@@ -245,6 +246,7 @@ def _name_in(text: str) -> tuple[str, str]:
     start = 0
     for hard in _HARD.finditer(text):
         start = hard.end()
+    start += _value_before(text, start)
     key = text[start:].strip(_QUOTES + " ").lstrip("-/")
     inner = _BLOCK.search(text[:start])
     words = _AND_COUNTER.sub("", key).split()
@@ -253,6 +255,12 @@ def _name_in(text: str) -> tuple[str, str]:
         return "", ""
     key += "" if unit is None else f" {unit[0].strip()}"
     return key, "" if inner is None else inner[1].split()[-1].strip(_QUOTES)
+
+
+def _value_before(text: str, start: int) -> int:
+    """The length of a word that is the value of the key before: ``level=info step``."""
+    word = _WORD_OF_VALUE.match(text, start) if text[start - 1 : start] == "=" else None
+    return 0 if word is None else len(word[0])
 
 
 def _block_after(gap: str, block: str) -> str:
