@@ -143,3 +143,15 @@ def test_the_verdict_names_the_evaluation_and_asks_for_another() -> None:
     assert "The evaluation accuracy got worse and stays so while training goes on" in headline(verdict)
     assert incident["advice"][0]["action"] == "evaluate_again"
     assert [cause["kind"] for cause in incident["causes"]][:2] == ["software", "data"]
+
+
+def test_of_a_loss_that_creeps_up_overfitting_is_said_first_and_of_none_that_it_fell() -> None:
+    job_of_eight = SyntheticRun(iterations=60)
+    for t in range(60):
+        rise = max(0.0, 0.01 * (t - 20))
+        job_of_eight.set("eval_loss", lambda _, __, ___, rise=rise: 0.8 + rise, t, t + 1, [0])
+    (incident,) = judged(job_of_eight)["incidents"]
+    assert (incident["certainty"], incident["causes"][0]["kind"]) == ("suspected", "data")
+    reasons = [reason for cause in incident["causes"] for reason in cause["because"]]
+    assert "overfits" in reasons[0]
+    assert not any("eval_loss fell" in reason for reason in reasons)
