@@ -31,7 +31,7 @@ MAIN = _set_of(
     " tokens gpt ntp next base task objective dpo ctc mse"
 )
 WEAK_LOSS = _set_of(
-    "nll xent crossentropy mlm clm logloss mlogloss elbo cost objective objf obj mse rmse mae bce bpc bpb"
+    "nll xent crossentropy mlm clm logloss mlogloss cost objective objf obj mse rmse mae bce bpc bpb"
     " deviance ce"
 )
 WEAKER_LOSS = _set_of("ppl perplexity ppx err errs error errors merror")

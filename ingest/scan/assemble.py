@@ -134,10 +134,16 @@ def _whole(values_S: Floats) -> Floats:
 def columns_of(lines: Lines, changes: list[tuple[int, str]], keep_N: Flags) -> dict[str, NumberColumn]:
     """The metrics of the lines that give a record."""
     columns = _Columns(len(lines.line_N))
-    for part, place_S in zip(lines.parts, lines.places, strict=True):
+    for part, all_S in zip(lines.parts, lines.places, strict=True):
+        unset_S = _part_begins(part)
         for value in part.plan.values if part.plan.kind is not Kind.COUNTER else ():
             numbers_S = _numbers(part, value)
-            chosen_S = None if value.loss_order is None else is_loss(value.key, part.line_S, changes)
+            line_S = part.line_S
+            if unset_S is not None and not (keep_S := ~unset_S | np.isfinite(numbers_S)).all():
+                numbers_S, line_S, place_S = numbers_S[keep_S], line_S[keep_S], all_S[keep_S]
+            else:
+                place_S = all_S
+            chosen_S = None if value.loss_order is None else is_loss(value.key, line_S, changes)
             if chosen_S is None or not chosen_S.any():
                 columns.put(value.name, place_S, numbers_S)
             elif chosen_S.all():
@@ -146,6 +152,15 @@ def columns_of(lines: Lines, changes: list[tuple[int, str]], keep_N: Flags) -> d
                 columns.put(LOSS, place_S[chosen_S], numbers_S[chosen_S])
                 columns.put(value.name, place_S[~chosen_S], numbers_S[~chosen_S])
     return columns.kept(keep_N)
+
+
+def _part_begins(part: Part) -> Flags | None:
+    """Where a bar stands at 0: nothing was computed yet, and a nan or inf is what its means begin with."""
+    counter = part.plan.counter
+    if not counter.is_bar or counter.step < 0:
+        return None
+    begins_S: Flags = part.slot(counter.step) == 0
+    return begins_S
 
 
 class _Columns:
