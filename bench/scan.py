@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import random
 import resource
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from firstfault.wire import Defaults
 from ingest.scan.scanner import TextScanner
+
+from .scan_texts import TEXTS
 
 MEGABYTE = 1_000_000
 _KILO = 1024
@@ -45,12 +49,16 @@ KINDS = {"megatron": (megatron_lines, 27_000), "short": (short_lines, 330_000)}
 
 def pieces(kind: str, megabytes: int) -> Iterator[bytes]:
     """Text of a kind, a piece at a time; the same bytes again and again but for the counters."""
-    make, count = KINDS[kind]
-    rng = np.random.default_rng(1)
+    if kind in TEXTS:
+        of_text, count = TEXTS[kind]
+        make = partial(of_text, random.Random(1))
+    else:
+        of_numbers, count = KINDS[kind]
+        make = partial(of_numbers, np.random.default_rng(1))
     made = 0
     first = 1
     while made < megabytes * MEGABYTE:
-        piece = make(rng, first, count).encode()
+        piece = make(first, count).encode()
         first += count
         made += len(piece)
         yield piece
@@ -79,11 +87,14 @@ def measure(kind: str, megabytes: int) -> str:
 def main() -> None:
     """Measure each kind of text."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--megabytes", type=int, default=1000)
-    parser.add_argument("kinds", nargs="*", default=list(KINDS))
+    parser.add_argument(
+        "--megabytes", type=int, default=1000, help="of Megatron and short lines; a tenth of the others"
+    )
+    parser.add_argument("kinds", nargs="*", help=f"of {', '.join([*KINDS, *TEXTS])}; all if none is named")
     options = parser.parse_args()
-    for kind in options.kinds:
-        print(measure(kind, options.megabytes), flush=True)
+    for kind in options.kinds or [*KINDS, *TEXTS]:
+        megabytes = options.megabytes if kind in KINDS else options.megabytes // 10
+        print(measure(kind, megabytes), flush=True)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ingest.scan import kernel
+from ingest.scan.kernel_words import compiled_words, mark_lines
 from ingest.scan.pieces import Piece, ShapeLines
+from ingest.scan.sieve import Sieve
 from ingest.scan.tokens import MAX_SHAPE_BYTES
 
 PARTS_OF_LINES = (
     *(
         b"loss",
+        b"NCCL INFO",
         b"nan",
         b"e",
         b"E",
@@ -76,9 +79,9 @@ def test_the_kernel_finds_the_shapes_and_numbers_that_the_plain_scanner_finds(te
     piece = Piece(text + b"\n")
 
     with np.errstate(over="ignore"):  # the hash wraps around
-        found = piece.by_kernel(kernel.scan_lines, kernel.group_lines)
+        found = piece.by_kernel(Sieve(), kernel.scan_lines, kernel.group_lines, mark_lines)
 
-    assert_same(found, piece.by_line())
+    assert_same(found, piece.by_line(Sieve()))
 
 
 def test_compiled_the_kernel_finds_the_same() -> None:
@@ -86,7 +89,7 @@ def test_compiled_the_kernel_finds_the_same() -> None:
     text = b"".join(rng.choice(PARTS_OF_LINES) for _ in range(40_000)) + b"\n"
     piece = Piece(text)
 
-    assert_same(piece.by_kernel(*kernel.compiled()), piece.by_line())
+    assert_same(piece.by_kernel(Sieve(), *kernel.compiled(), compiled_words()), piece.by_line(Sieve()))
 
 
 @pytest.mark.parametrize("lines", [1, 2, 7, 300])

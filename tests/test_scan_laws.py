@@ -15,6 +15,7 @@ from ingest.errors import UnreadableInput
 from ingest.joining import concatenate
 from ingest.scan.pieces import Piece
 from ingest.scan.scanner import TextScanner
+from ingest.scan.sieve import Sieve
 from ingest.scan.tokens import MAX_SHAPE_BYTES
 
 LINES = (
@@ -112,7 +113,7 @@ def test_a_long_line_of_anything_is_no_more_work_than_its_beginning(unit: bytes)
 
 def _looked_at(line: bytes) -> list[bytes]:
     piece = Piece(line + b"\n")
-    return [group.shape for group in piece.by_shape()] or [b""]
+    return [group.shape for group in piece.by_shape(Sieve())] or [b""]
 
 
 def test_numbers_of_ranks_beyond_all_bounds_stay_in_bounds() -> None:

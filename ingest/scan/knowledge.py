@@ -5,7 +5,6 @@ Axes: R records of a batch, N lines with values or counters, S lines of one shap
 
 from __future__ import annotations
 
-import re
 from collections import Counter as Tally
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,14 +23,9 @@ from .prose import Counts, Prose, Told
 from .sentence_table import sentences_for
 from .sentences import Sentence
 from .sentences_of_scaling import LOSS_SCALING
-from .shapes import FREE_SHAPES
 from .tokens import MAX_SENTENCE_BYTES
 from .unwrap import is_open
 
-_TELLS = re.compile(
-    rb"(?i)loss|nan|inf|norm|grad|overflow|scal|skip|checkpoint|sav|load|resum|restart|rerun|xid|ecc|nccl|memory|fail|rank"
-)
-"""What a line of free text must have to be looked at for sentences."""
 MAX_SHAPES = 1 << 15
 """Shapes that are kept: a log has dozens; free text makes a new one with every line."""
 _TOLD_IN_REMARK = 6
@@ -62,13 +56,16 @@ class Known:
         return bool(self.sentences) and self.sentences[0] in LOSS_SCALING
 
 
+PASSED_OVER = Known(is_noise=True)
+"""Of lines of free text without any word that tells something."""
+
+
 class Knowledge:
     """Reads one log with what is known of its dialects and sentences."""
 
     def __init__(self, run: str, rank: int) -> None:
         self._rank = rank
         self._known: dict[bytes, Known] = {}
-        self._made = 0
         self._prose = Prose(run, rank)
         self._rules: dict[str, DialectRules] = {}
         self._dialects: Tally[str] = Tally()
@@ -113,9 +110,7 @@ class Knowledge:
         """What is known of the lines of a group."""
         known = self._known.get(group.shape)
         if known is None:
-            self._made += 1
-            is_looked_at = self._made <= FREE_SHAPES or _TELLS.search(group.shape)
-            known = self._known[group.shape] = _look_at(group.example) if is_looked_at else Known()
+            known = self._known[group.shape] = _look_at(group.example) if group.shape else PASSED_OVER
             if len(self._known) > MAX_SHAPES:
                 del self._known[next(iter(self._known))]
         return known

@@ -27,6 +27,7 @@ from .pieces import Piece, ShapeLines, group_lines
 from .plans import Kind, Plan
 from .prose import Counts
 from .shapes import ShapeBook
+from .sieve import Sieve
 from .tables import Laid, TableReader
 from .unwrap import unwrap
 
@@ -43,6 +44,7 @@ class TextScanner:
         self._source = source
         self._cleaner = Cleaner()
         self._book = ShapeBook()
+        self._sieve = Sieve()
         self._tables = TableReader()
         self._clock = Clock()
         self._knowledge = Knowledge(self._run, self._rank)
@@ -62,7 +64,7 @@ class TextScanner:
     def _piece(self, data: bytes, *, is_last: bool) -> tuple[Piece, list[ShapeLines]]:
         """The next lines by shape, wrapped records in one line each."""
         piece = Piece(self._wrapped + data)
-        groups = piece.by_shape()
+        groups = piece.by_shape(self._sieve)
         self._wrapped = b""
         wrapped = [group.line_S for group in groups if self._knowledge.of(group).is_wrapped]
         if not wrapped:
@@ -70,7 +72,7 @@ class TextScanner:
         lines = [piece[at] for at in range(len(piece))]
         text, self._wrapped = unwrap(lines, np.sort(np.concatenate(wrapped)).tolist(), is_last=is_last)
         piece = Piece(text)
-        return piece, piece.by_shape()
+        return piece, piece.by_shape(self._sieve)
 
     def finish(self) -> RecordBatch | None:
         """The records of what was held back.

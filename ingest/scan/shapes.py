@@ -16,10 +16,6 @@ from .twins import twins_of
 
 MAX_SHAPES = 1 << 15
 """Plans that are kept: a log has dozens; free text makes a new shape with every line."""
-FREE_SHAPES = 1 << 12
-"""Shapes that are looked at whatever they are. A log with more is free text, of which each line would cost
-half a millisecond: from there on a line must name a loss, a norm or a counter."""
-_CLEARLY_PROMISING = re.compile(rb"(?i)loss|norm|step|iter|epoch|batch|update|[\x80-\xff]")
 _NUMBER = re.compile(NUMBER)
 _VALUE = re.compile(rb"(?i)\0|nan|inf")
 _WORD = re.compile(rb"(?i)nan|inf")
@@ -36,22 +32,15 @@ class ShapeBook:
 
     def __init__(self) -> None:
         self._plans: dict[bytes, Plan] = {}
-        self._made = 0
 
     def plan_of(self, shape: bytes, example: bytes) -> Plan:
         """The plan for lines of ``shape``, of which ``example`` is one."""
         plan = self._plans.get(shape)
         if plan is None:
-            plan = self._plans[shape] = self._new_plan(shape, example)
+            plan = self._plans[shape] = self._twin_plan(shape, example) or _plan(shape, example)
             if len(self._plans) > MAX_SHAPES:
                 del self._plans[next(iter(self._plans))]
         return plan
-
-    def _new_plan(self, shape: bytes, example: bytes) -> Plan:
-        self._made += 1
-        if self._made > FREE_SHAPES and not _CLEARLY_PROMISING.search(shape):
-            return NOISE
-        return self._twin_plan(shape, example) or _plan(shape, example)
 
     def _twin_plan(self, shape: bytes, example: bytes) -> Plan | None:
         """That of a record which was seen before, with numbers where this line says nan or inf."""
