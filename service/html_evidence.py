@@ -9,7 +9,7 @@ from .html_cards import card, facts, listing, sentences
 from .html_markup import Markup, Part, data, tag
 from .ink import clean
 from .rank_words import rank_words
-from .report import annotation_words, lost_words, value_words
+from .report import annotation_words, lost_words, measured_words, value_words
 from .sentence import LABEL_WORDS, Incident, Verdict, subject
 
 _MAX_ROWS = 50
@@ -103,8 +103,7 @@ def _evidence_row(one: Mapping[str, Any]) -> tuple[Part, ...]:
         data(one["metric"], 80),
         rank_words(ranks, int(one.get("rank_count") or len(ranks)), limit=3) if ranks else "–",
         f"{one['iteration']}{span}",
-        value_words(one.get("statistic")),
-        value_words(one.get("threshold")),
+        *measured_words(one),
         "; ".join(_details(one.get("detail") or {})),
     )
 

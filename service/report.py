@@ -201,8 +201,7 @@ def _evidence_row(one: Mapping[str, Any]) -> tuple[str, ...]:
         clean(one["metric"], 22),
         rank_words(ranks, len(ranks), limit=2) if ranks else "-",
         str(one["iteration"]),
-        value_words(one.get("statistic")),
-        value_words(one.get("threshold")),
+        *measured_words(one),
     )
 
 
@@ -249,7 +248,12 @@ def _missing_words(missing: Sequence[Mapping[str, Any]], *, is_detailed: bool) -
 def lost_words(coverage: Mapping[str, Any]) -> str:
     """What became of the records that no check saw; empty when all were used."""
     words = [f"{coverage.get('records', 0)} read"]
-    named = {"rejected": "rejected", "late": "late", "conflicts": "in conflict", "padding": "padding"}
+    named = {
+        "rejected": "rejected",
+        "late": "late",
+        "conflicts": "told again with other values",
+        "padding": "padding",
+    }
     words += [f"{coverage[key]} {word}" for key, word in named.items() if coverage.get(key)]
     silent = coverage.get("silent_ranks") or []
     if silent:
@@ -268,6 +272,14 @@ def annotation_words(note: Mapping[str, Any]) -> str:
     extra = ", ".join(f"{clean(key, 24)} {value_words(value)}" for key, value in list(detail.items())[:3])
     words = f"{clean(str(note['kind']).replace('_', ' '))} at iteration {note['iteration']}"
     return f"{words} ({extra})" if extra else words
+
+
+def measured_words(one: Mapping[str, Any]) -> tuple[str, str]:
+    """Value and threshold of a piece of evidence; a value that is no number is shown itself, not counted."""
+    seen = (one.get("detail") or {}).get("value")
+    if one.get("detector") == "nonfinite" and isinstance(seen, str):
+        return clean(seen, 20), "finite"
+    return value_words(one.get("statistic")), value_words(one.get("threshold"))
 
 
 def value_words(value: object) -> str:

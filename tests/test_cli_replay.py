@@ -335,3 +335,14 @@ def test_a_program_is_no_log_whatever_it_would_print_unless_it_is_said_to_be_one
     assert (status, out) == (2, "")
     assert "train.py: must be a log, but its name is that of a program" in err
     assert firstfault("replay", program, "--format", "text")[0] == 1
+
+
+def test_evidence_of_a_loss_that_is_no_number_shows_the_value_and_not_a_count(
+    firstfault: Run, tmp_path: Path
+) -> None:
+    log = tmp_path / "train.csv"
+    rows = [f"{at},{2 + 3 / (1 + at):.4f}" if at < 40 else f"{at},nan" for at in range(50)]
+    log.write_text("\n".join(["step,loss", *rows, ""]))
+    status, out, _ = firstfault("replay", log)
+    row = next(line.split() for line in out.splitlines() if line.startswith("  nonfinite"))
+    assert (status, row) == (1, ["nonfinite", "loss", "-", "40", "NaN", "finite"])
