@@ -82,7 +82,9 @@ def _mark_words(mark: Mark) -> str:
     words = mark.kind.replace("lr_", "learning rate ").replace("_", " ")
     if mark.kind == "hardware":
         what = " ".join(
-            str(mark.fields[key]) for key in ("kind", "xid", "host") if mark.fields.get(key) is not None
+            str(mark.fields[key]).replace("_", " " if key == "kind" else "_")
+            for key in ("kind", "xid", "host")
+            if mark.fields.get(key) is not None
         )
         return f"{words} event {clean(what, 40)}".rstrip()
     return words
