@@ -82,9 +82,8 @@ class Piece:
         line_G = np.empty(size, np.int64)
         groups = int(group(hash_L, group_L, table, line_G))
         line_G = line_G[:groups]
-        told_L = np.empty(size, np.uint8)
-        mark(np.frombuffer(self._data, np.uint8), class_of_bytes(), *states(), told_L)
-        looked_at = self._looked_at(told_L[line_G], line_G, sieve, partial(_hashes, scan), hash_L)
+        told_G = self._told(mark, line_G)
+        looked_at = self._looked_at(told_G, line_G, sieve, partial(_hashes, scan), hash_L)
         order_L = np.argsort(group_L, kind="stable")
         bounds = np.searchsorted(group_L[order_L], np.arange(groups + 1))
         found: list[ShapeLines] = []
@@ -98,6 +97,14 @@ class Piece:
             is_held_G[[*looked_at.tolist(), groups]] = False
             found.append(_passed_over(np.flatnonzero(is_held_G[group_L])))
         return found
+
+    def _told(self, mark: Callable[..., Any], line_G: Ints) -> NDArray[np.uint8]:
+        """What each group is for the words on its first line; few shapes are few lines to go through."""
+        few = 4 * len(line_G) < len(self)
+        data = b"".join(self[line] + b"\n" for line in line_G.tolist()) if few else self._data
+        told = np.empty(len(line_G) if few else len(self), np.uint8)
+        mark(np.frombuffer(data, np.uint8), class_of_bytes(), *states(), told)
+        return told if few else told[line_G]
 
     def _looked_at(
         self,
