@@ -83,16 +83,7 @@ ITERATION_NAMES = (
     *("acc_iter", "accumulated_iter", "glob_iter", "it_num", "itn", "iter_count"),
     *("num_timesteps", "timesteps", "timestep", "total_timesteps", "time/total_timesteps", "timesteps_total"),
     *("num_env_steps", "env_steps", "total_num_steps", "total_env_steps", "frames", "episode", "episodes"),
-    *(
-        "acc_iter",
-        "accumulated_iter",
-        "glob_iter",
-        "it_num",
-        "itn",
-        "iter_count",
-        "env_step",
-        "env_interaction",
-    ),
+    *("env_step", "env_interaction"),
     *("generation", "samples_seen", "consumed_samples", "consumed_train_samples", "examples_seen"),
     *("tokens_seen", "consumed_tokens", "num_tokens_seen", "cumulative_tokens"),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ingest.errors import UnreadableInput
+from ingest.role_names import ITERATION_NAMES
 from ingest.roles import Loss, Part, Role, Roles, assign_roles, meaning_of
 
 
@@ -130,6 +131,10 @@ def test_a_perplexity_is_judged_only_where_no_likelihood_is_there() -> None:
 def test_a_metric_of_another_tool_is_never_taken_for_a_part_of_a_built_in_one() -> None:
     assert meaning_of("loss/box").metric == "loss_box"
     assert meaning_of("grad_norm/encoder").metric == "grad_norm_encoder"
+
+
+def test_no_name_of_a_counter_stands_in_two_places() -> None:
+    assert len(set(ITERATION_NAMES)) == len(ITERATION_NAMES)
 
 
 def test_milliseconds_of_an_iteration_are_made_seconds() -> None:
