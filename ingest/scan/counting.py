@@ -10,7 +10,7 @@ from firstfault.telemetry import MAX_ITERATION
 from ingest.role_names import ITERATION_NAMES, Role
 from ingest.role_words import meaning_of
 
-from .fields import Field, Place
+from .fields import SPLITS, Field, Place
 
 _LAST_WORDS = {
     **dict.fromkeys(
@@ -49,7 +49,6 @@ _LEAST_SURE = ITERATION_NAMES.index("num_timesteps")
 """From this name on a counter may count something else than updates: alone it is none."""
 _OF_PROGRESS = frozenset({"progress", "process"})
 """Names of counters where a total follows."""
-_SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test", "eval"})
 
 
 class Style(IntEnum):
@@ -220,7 +219,7 @@ def _next(fields: Sequence[Field], epoch_at: int) -> int:
 def _bracket_pair(fields: Sequence[Field], counts: Sequence[bool]) -> int | None:
     """``[12/100][300/1563]`` or ``Train: 12 [ 300/1563 …]``: the first of two counters is the epoch."""
     first = fields[0]
-    is_split = first.place is Place.KEYED and first.key.lower() in _SPLITS
+    is_split = first.place is Place.KEYED and first.key.lower() in SPLITS
     if not counts[0] or not (first.place is Place.FIRST or is_split):
         return None
     at = 2 if len(fields) > 1 and fields[1].place is Place.TOTAL else 1

@@ -55,7 +55,8 @@ _WORD_AND_BLANKS = re.compile(r"\s*[A-Za-z][\w./-]*\s{2,}")
 _KEY_AND_VALUE = re.compile(r"\s[A-Za-z][\w./-]*(?: ?[:=])? ?(?:\x00|[+-]?nan|[+-]?inf)", re.IGNORECASE)
 _WORD_OF_VALUE = re.compile(r"[A-Za-z][\w.-]* (?=[A-Za-z])")
 _UNIT = re.compile(r"\s*\((?:ms|s|sec|us|min)\)$")
-_SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test", "eval"})
+SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test", "eval"})
+"""Words of a part of the loop, which may stand where a key would."""
 _RANGE = re.compile(r"-\s*")
 _BARE_VERBS = ("is", "was", "=", ":")
 _AT_COUNTER = re.compile(r"(?P<name>.+?) (?:at|after|for) (?P<counter>iteration|iter|step|epoch|update)")
@@ -108,10 +109,10 @@ def read_fields(message: str, first_slot: int = 0) -> list[Field]:
     slot, end, block = first_slot, 0, ""
     for match in _VALUE.finditer(message):
         gap = message[max(end, match.start() - MAX_GAP_CHARS) : match.start()]
-        if not match[0].startswith("\0") and _is_mentioned(gap, message[match.end() :]):
+        is_slot = match[0].startswith("\0")
+        if not is_slot and _is_mentioned(gap, message[match.end() :]):
             continue
         end = match.end()
-        is_slot = match[0].startswith("\0")
         block = _block_after(gap, block)
         place, key, separator, inner = _key_of(gap, is_first=not fields)
         block = inner or block
@@ -122,25 +123,13 @@ def read_fields(message: str, first_slot: int = 0) -> list[Field]:
             fields[-1] = replace(fields[-1], slot=slot, after=after)  # of a range the end counts
             slot += is_slot
             continue
-        if fields and gap.strip() in _BARE_VERBS and (named := _AT_COUNTER.fullmatch(fields[-1].key)):
-            fields[-1] = replace(fields[-1], key=named["counter"])
-            place, key, separator = Place.KEYED, named["name"], ":"
-        if fields and gap == " " and place is Place.ALONE and _is_counted_loss(fields[-1], is_slot=is_slot):
-            place, key, separator = Place.KEYED, fields[-1].key, ":"
-            fields[-1] = replace(fields[-1], key="step")
+        if fields and (told := _told_with_counter(fields[-1], gap, place, is_slot=is_slot)):
+            place, key, separator = Place.KEYED, told[0], ":"
+            fields[-1] = replace(fields[-1], key=told[1])
         factor, after, end = _suffix(message, end)
-        fields.append(
-            Field(
-                key,
-                place,
-                slot if is_slot and not match["broken"] else -1,
-                _constant(match),
-                factor,
-                separator,
-                after,
-                block if place is Place.KEYED else "",
-            )
-        )
+        own = slot if is_slot and not match["broken"] else -1
+        inside = block if place is Place.KEYED else ""
+        fields.append(Field(key, place, own, _constant(match), factor, separator, after, inside))
         slot += is_slot
         if place is Place.TIME and len(fields) > 1:
             fields[-2] = _as_time(fields[-2])
@@ -149,9 +138,14 @@ def read_fields(message: str, first_slot: int = 0) -> list[Field]:
     return fields
 
 
-def _is_counted_loss(field: Field, *, is_slot: bool) -> bool:
-    """``Train loss 12 2.31``: of two numbers behind the name of a loss the first counts."""
-    return field.place is Place.KEYED and field.separator == " " and is_slot and field.key.endswith("loss")
+def _told_with_counter(before: Field, gap: str, place: Place, *, is_slot: bool) -> tuple[str, str] | None:
+    """The keys of a value and of the counter before it, where one key names both; else None."""
+    if gap.strip() in _BARE_VERBS and (named := _AT_COUNTER.fullmatch(before.key)):
+        return named["name"], named["counter"]  # loss at step 12: 2.31
+    is_pair = gap == " " and is_slot and before.place is Place.KEYED and before.separator == " "
+    if is_pair and place is Place.ALONE and before.key.endswith("loss"):
+        return before.key, "step"  # Train loss 12 2.31
+    return None
 
 
 def _is_mentioned(gap: str, rest: str) -> bool:
@@ -167,7 +161,7 @@ def _is_mentioned(gap: str, rest: str) -> bool:
 
 def _is_listed(before: Field, gap: str) -> bool:
     is_value = before.place in (Place.KEYED, Place.LIST) and "epoch" not in before.key.lower()
-    return gap == "][" and is_value and before.key.lower() not in _SPLITS
+    return gap == "][" and is_value and before.key.lower() not in SPLITS
 
 
 def _constant(match: re.Match[str]) -> float:
