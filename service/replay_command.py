@@ -66,15 +66,15 @@ def run_replay(request: ReplayRequest) -> int:
     settings = load_settings(request.config)
     if request.html is not None:
         check_target(request.html, request.paths, as_json=request.as_json)
-    config = file_config(settings, request.format_name, columns_of(request.columns))
+    columns = columns_of(request.columns)
+    config = file_config(settings, request.format_name, columns)
     inputs = find_inputs(request.paths, request.diagnostics, config, is_awaited=request.is_following)
-    jobs, passed = inputs.jobs, inputs.passed
     with _quarantine(request.quarantine) as quarantine, _ProgressBar() as bar, inputs:
         options = ReplayOptions(
             settings=settings,
             run=request.run,
             format_name=request.format_name,
-            columns=columns_of(request.columns),
+            columns=columns,
             stdin=sys.stdin.buffer,
             quarantine=quarantine,
             watcher=None if request.is_following else bar.update,
@@ -83,19 +83,24 @@ def run_replay(request: ReplayRequest) -> int:
             is_plotted=not request.as_json,
         )
         judged = (
-            follow(jobs, options, as_json=request.as_json)
+            follow(inputs.jobs, options, as_json=request.as_json)
             if request.is_following
-            else judge_jobs(jobs, options)
+            else judge_jobs(inputs.jobs, options)
         )
         finished = list(_print_json(judged) if request.as_json else judged)
-    logs = without_strangers(finished, passed)
+    return _tell(finished, inputs, request)
+
+
+def _tell(finished: Sequence[JudgedJob], inputs: Inputs, request: ReplayRequest) -> Exit:
+    """Write the page and the report, say the rest, and give the exit status."""
+    logs = without_strangers(finished, inputs.passed)
     everything = [*inputs.missing, *logs]
     if request.html is not None:
         write_page(everything, request.html, request.command)
     if not request.as_json and request.html != STANDARD_INPUT:
         _print_report(logs, is_detailed=request.is_detailed)
     _talk(everything, request)
-    for line in passed.lines():
+    for line in inputs.passed.lines():
         say(clean(line, 400))
     _tell_reports(inputs, is_alone=not finished)
     return exit_status(everything)
