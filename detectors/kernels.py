@@ -5,8 +5,8 @@ A *fold* is a function ``fold(values, *state) -> stop``: it walks ``values`` fro
 end of the values, or another code to report something; it is called again until it returns 0.
 Inside it only + - * / sqrt abs and comparisons are used, so that the compiled and the plain form give
 the same bits (held by ``tests/test_kernels.py``), and folding point by point gives the same bits as
-folding at once. Compiling costs about a second per fold, or a tenth of it from the cache: small logs
-never pay it.
+folding at once. Compiling costs seconds per fold, or a tenth of one from the cache: small logs never
+pay it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,17 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ingest.compiled import compile_function, prepare_cache
+from ingest.compiled import compile_function, is_kept, prepare_cache
 
 __all__ = ["Array", "Fold", "compile_at_first_use", "hold_compiling", "prepare_cache"]
 
 COMPILE_AFTER_POINTS = 40_000
-"""Points folded in plain Python, over the life of the process, before a fold is compiled: at about
-10 µs a point this is the price of compiling once."""
+"""Points folded in plain Python, over the life of the process, before a fold is loaded from the cache: at
+about 10 µs a point this is the price of loading."""
+UNKEPT_FACTOR = 5
+"""That many times as many, where no earlier process has compiled the fold: compiling it takes 2 to 11 s and
+a point 1 to 40 µs in plain Python, so the two cost the same between 250 000 and 1.4 million points. Going
+over to compiling before that keeps the price of a wrong guess, a log that ends soon after, below it."""
 
 # Any: state arrays are float64 or int64, which only their own fold tells apart.
 Array = NDArray[Any]
@@ -91,11 +95,15 @@ class Fold:
         state[0][0] = 0
         points = len(inputs[0])
         self._folded_points += points
-        is_large = self._folded_points > self.compile_after_points
-        if _Choice.is_eager or (is_large and not _Choice.is_held):
+        if _Choice.is_eager or (self._is_worth_compiling() and not _Choice.is_held):
             self._run_compiled(inputs, state, on_stop)
         else:
             self._run_plain(inputs, state, on_stop)
+
+    def _is_worth_compiling(self) -> bool:
+        if self._compiled is not None or self._folded_points <= self.compile_after_points:
+            return self._compiled is not None
+        return self._folded_points > self.compile_after_points * UNKEPT_FACTOR or is_kept(self.function)
 
     def _run_compiled(
         self, inputs: Sequence[Array], state: Sequence[Array], on_stop: Callable[[int], None] | None

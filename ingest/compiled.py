@@ -35,6 +35,13 @@ def compile_function(
     return compiled
 
 
+def is_kept(function: Callable[..., Any]) -> bool:
+    """Whether an earlier process compiled ``function`` and kept it, so that loading it takes a moment."""
+    prepare_cache()
+    pattern = f"*/{Path(function.__code__.co_filename).stem}.{function.__qualname__}-*.nbi"
+    return any(Path(os.environ["NUMBA_CACHE_DIR"]).glob(pattern))
+
+
 def _jit(plain: Callable[..., Any], *, is_inlined: bool) -> Any:
     numba = _numba()
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from detectors import drift_fold, drift_state, explosion_fold
+from detectors import drift_fold, drift_state, explosion_fold, kernels
 from detectors.curve_drift import CurveDriftConfig
 from detectors.explosion import ExplosionConfig
 from detectors.kernels import Array, Fold, prepare_cache
@@ -108,10 +108,43 @@ def test_folding_point_by_point_gives_the_bits_of_folding_at_once(name: str) -> 
         assert_same(run(plain_copy(fold), loss, each), run(plain_copy(fold), loss, []))
 
 
-def test_a_fold_changes_from_plain_to_compiled_in_the_middle_without_a_trace() -> None:
+def test_a_fold_changes_from_plain_to_compiled_in_the_middle_without_a_trace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kernels, "is_kept", lambda function: True)
     loss = values_of("d_shift")
     changing = Fold(drift_fold.FOLD.function, *drift_fold.FOLD.parts, compile_after_points=900)
     assert_same(run_drift(changing, loss, [500, 800, 1000]), run_drift(plain_copy(drift_fold.FOLD), loss, []))
+
+
+@pytest.mark.parametrize(("kept", "expected"), [(True, [False, True]), (False, [False, False, True])])
+def test_a_fold_that_nobody_compiled_before_is_folded_plainly_for_longer(
+    kept: bool, expected: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "is_kept", lambda function: kept)
+    fold = Fold(_count_up, compile_after_points=10)
+    points = [10, 20, 60]
+    is_compiled = []
+    for so_far, now in zip([0, *points], points[: len(expected)], strict=False):
+        fold.run((np.ones(now - so_far),), (np.zeros(1, np.int64), np.zeros(1)))
+        is_compiled.append(fold._compiled is not None)
+    assert is_compiled == expected
+
+
+def _count_up(values: Array, place: Array, total: Array) -> int:
+    while place[0] < len(values):
+        total[0] += values[place[0]]
+        place[0] += 1
+    return 0
+
+
+def test_what_was_compiled_once_is_known_to_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert not compiled.is_kept(explosion_fold.FOLD.function)
+    kept = tmp_path / "detectors_1f" / "explosion_fold.fold_explosion-31.py311.nbi"
+    kept.parent.mkdir()
+    kept.touch()
+    assert compiled.is_kept(explosion_fold.FOLD.function)
 
 
 def test_folds_see_something_on_these_curves() -> None:
