@@ -55,7 +55,7 @@ def label(metrics: Mapping[str, Series], settings: Settings) -> str:
     return verdict.label.value
 
 
-HIGHER = "[detectors.explosion]\nloss_rise = 0.9\nloss_slow_rise = 0.9\nstart_hold = 0.9"
+HIGHER = "[detectors.explosion]\nloss_rise = 1.9\nloss_slow_rise = 1.9\nstart_hold = 1.9"
 COARSER = "[detectors.curve_drift]\nmin_step = 0.1\nmin_slope = 0.1\nsmall_step_sigmas = 1000.0"
 
 
@@ -63,7 +63,7 @@ COARSER = "[detectors.curve_drift]\nmin_step = 0.1\nmin_slope = 0.1\nsmall_step_
     ("metrics", "before", "text", "after"),
     [
         (skips_in_a_row(10), "healthy", "[detectors.nonfinite]\nskips = 8", "nan"),
-        (loss_times(1.6), "gradient_explosion", HIGHER, "healthy"),
+        (loss_times(2.2), "gradient_explosion", HIGHER, "healthy"),
         (loss_times(1.03), "silent_drift", COARSER, "healthy"),
     ],
 )
