@@ -15,9 +15,8 @@ from .html_cards import card, listing, sentences
 from .html_markup import Markup, Part, data, join, tag
 from .html_run import ShownRun, badge, run_part
 from .ink import clean
-from .rank_words import rank_words
-from .sentence import root_incident
-from .sufficiency import has_confirmed_incident, headline, severity, tally
+from .place_words import place_words
+from .sufficiency import headline, severity, tally
 
 MAX_DETAILED = 24
 """Runs with a part of their own while healthy ones are among them; more of these are a line in the
@@ -78,16 +77,7 @@ def _index(runs: Sequence[ShownRun], numbers: dict[int, int]) -> Markup:
 
 def _index_row(run: ShownRun, number: int | None) -> tuple[Part, ...]:
     verdict = run.verdict
-    root = root_incident(verdict) if has_confirmed_incident(verdict) else None
-    ranks, since = "", ""
-    if root is not None:
-        first = root["first"]
-        ranks = (
-            rank_words(first["ranks"], int(first.get("rank_count") or 0), limit=3)
-            if first.get("ranks")
-            else "–"
-        )
-        since = str(first["iteration"])
+    ranks, since = place_words(verdict)
     name = data(verdict["run"], 80)
     judged = verdict.get("judged_to_iteration")
     return (

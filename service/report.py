@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .ink import WIDTH, Ink, clean, table, wrap
+from .place_words import place_words
 from .plot import Marks, draw
 from .rank_words import rank_words
 from .reasons import field, reasons
@@ -118,18 +119,7 @@ def _badness(judged: Judged) -> tuple[int, str, str]:
 
 def _summary_row(judged: Judged) -> tuple[str, ...]:
     verdict = judged.verdict
-    root = root_incident(verdict) if has_confirmed_incident(verdict) else None
-    ranks, since = "", ""
-    if root is not None:
-        first = root["first"]
-        ranks = (
-            rank_words(first["ranks"], int(first.get("rank_count") or 0), limit=3)
-            if first.get("ranks")
-            else "all"
-        )
-        if not first.get("ranks") and subject(root, verdict)[0] == "The run":
-            ranks = "-"
-        since = str(first["iteration"])
+    ranks, since = place_words(verdict)
     judged_to = verdict.get("judged_to_iteration")
     return (
         clean(verdict["run"], 28),
