@@ -12,6 +12,7 @@ from .compression import TruncatedInput, open_bounded
 from .encodings import to_utf8, wide_encoding, without_leading_zeros
 from .errors import UnreadableInput
 from .sniff import HEAD_BYTES, Packing, packing_of
+from .text_pieces import first_chunks
 
 MAX_COPY_BYTES = 4 << 30
 """Bytes of a packed file that is read as a whole: 4 GiB on the disk, far above a tracker's file."""
@@ -69,7 +70,7 @@ class FileBytes:
                 packing = packing_of(stream.read(8))
                 stream.seek(0)
                 chunks = without_leading_zeros(self._unpacked(stream, path, is_first=is_first))
-                head = _first(chunks, HEAD_BYTES)
+                head = first_chunks(chunks, HEAD_BYTES)
                 codec = wide_encoding(b"".join(head)[:HEAD_BYTES])
                 if is_first:
                     self.is_plain = packing is Packing.PLAIN and codec is None and len(self._paths) == 1
@@ -103,17 +104,6 @@ def unpacked_copy(chunks: Iterator[bytes], name: str) -> Iterator[Path]:
                     raise UnreadableInput(f"{path}: must unpack to at most {MAX_COPY_BYTES} bytes, got more")
                 file.write(chunk)
         yield path
-
-
-def _first(chunks: Iterator[bytes], size: int) -> list[bytes]:
-    """Chunks from the front until they hold ``size`` bytes."""
-    taken: list[bytes] = []
-    while sum(len(chunk) for chunk in taken) < size:
-        chunk = next(chunks, None)
-        if chunk is None:
-            break
-        taken.append(chunk)
-    return taken
 
 
 def _chained(head: list[bytes], rest: Iterator[bytes]) -> Iterator[bytes]:

@@ -24,7 +24,7 @@ from .log_reader import FileConfig, LineDecoder, Understood
 from .sniff import HEAD_BYTES, Format, sniff
 from .table_lines import last_record_end
 from .text_columns import require_wanted, with_wanted
-from .text_pieces import last_line_end, whole_lines
+from .text_pieces import first_chunks, last_line_end, whole_lines
 
 __all__ = ["FileConfig", "FileNotes", "FileReader"]
 
@@ -130,7 +130,7 @@ class FileReader:
 
     def _of_bytes(self) -> Iterator[RecordBatch]:
         chunks = self._bytes.chunks()
-        head_chunks = _first(chunks, HEAD_BYTES)
+        head_chunks = first_chunks(chunks, HEAD_BYTES)
         head = b"".join(head_chunks)
         form = self._form_of(head[:HEAD_BYTES])
         self.holds_rows = form in _ROWS
@@ -257,17 +257,6 @@ def _least(so_far: int, iterations_N: Ints) -> int:
         return so_far
     least = int(iterations_N.min())
     return least if so_far < 0 else min(so_far, least)
-
-
-def _first(chunks: Iterator[bytes], size: int) -> list[bytes]:
-    """Chunks from the front until they hold ``size`` bytes."""
-    taken: list[bytes] = []
-    while sum(len(chunk) for chunk in taken) < size:
-        chunk = next(chunks, None)
-        if chunk is None:
-            break
-        taken.append(chunk)
-    return taken
 
 
 def _without_mark(chunks: Iterator[bytes]) -> Iterator[bytes]:

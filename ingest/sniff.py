@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from enum import StrEnum
 
 from .errors import UnreadableInput
 from .sniff_binary import SQLITE_MARK, WANDB_MARK, is_mlflow_metric, is_tensorboard, is_text
 from .sniff_json import is_document
 from .table_dialect import Dialect, find_dialect, is_number, is_table
+from .text_pieces import lines_of
 
 __all__ = ["Dialect", "Format", "Packing", "find_dialect", "is_number", "packing_of", "sniff"]
 
@@ -98,21 +98,9 @@ def sniff(head: bytes, name: str) -> Format:
 def _has_object_lines(head: bytes) -> bool:
     """Whether objects are a fair part of the lines: a text log may print its configuration as one."""
     objects = lines = 0
-    for line in _lines(head):
+    for line in lines_of(head):
         lines += bool(line.strip())
         objects += _OBJECT_KEY.match(line.lstrip()) is not None
         if objects * 2 > lines >= _ENOUGH_LINES:
             break  # most files are clear from the start
     return objects > 0 and objects * _LEAST_SHARE >= lines
-
-
-def _lines(head: bytes) -> Iterator[bytes]:
-    """The lines of ``head`` one by one: most questions are answered by the first."""
-    head = head.removeprefix(b"\xef\xbb\xbf")
-    end = b"\n" if b"\n" in head else b"\r"
-    start = 0
-    while start <= len(head):
-        stop = head.find(end, start)
-        stop = len(head) if stop < 0 else stop
-        yield head[start:stop].rstrip(b"\r")
-        start = stop + 1

@@ -15,7 +15,7 @@ def is_document(head: bytes) -> bool:
     It must be JSON to its end, or to where it was cut: many logs begin with ``[rank0]`` or with the
     configuration of the run.
 
-    >>> is_document(b'{\\n "log_history": ['), is_document(b'{"loss": 2.5}\\n{"loss": 2.4}\\n')
+    >>> is_document(b'{"log_history": [{"loss": 2.5}, {"lo'), is_document(b'{"loss": 2.5}\\n{"loss": 2.4}\\n')
     (True, False)
     """
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()

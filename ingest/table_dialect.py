@@ -14,6 +14,7 @@ from itertools import islice, pairwise
 
 from .errors import UnreadableInput
 from .table_lines import cut_lines, rows_of
+from .text_pieces import lines_of
 from .written_numbers import number_of
 
 _SURE = (",", "\t", ";")
@@ -195,7 +196,7 @@ def _only_rises(cells: Sequence[str]) -> bool:
 def _comment_names(head: bytes, plain: Dialect, width: int) -> tuple[str, ...] | None:
     """The names in the last comment before the first row that holds as many: ``# step loss``."""
     comments: list[bytes] = []
-    for line in islice(_lines(head), 64):
+    for line in islice(lines_of(head), 64):
         if line.startswith(b"#"):
             comments.append(line)
         elif line.strip():
@@ -248,17 +249,7 @@ def _tabulator(match: re.Match[bytes]) -> bytes:
 
 def _filled(head: bytes) -> Iterator[str]:
     return (
-        line.decode("utf-8", "replace") for line in _lines(head) if line.strip() and not line.startswith(b"#")
+        line.decode("utf-8", "replace")
+        for line in lines_of(head)
+        if line.strip() and not line.startswith(b"#")
     )
-
-
-def _lines(head: bytes) -> Iterator[bytes]:
-    """The lines of ``head`` one by one: most questions are answered by the first."""
-    head = head.removeprefix(b"\xef\xbb\xbf")
-    end = b"\n" if b"\n" in head else b"\r"
-    start = 0
-    while start <= len(head):
-        stop = head.find(end, start)
-        stop = len(head) if stop < 0 else stop
-        yield head[start:stop].rstrip(b"\r")
-        start = stop + 1

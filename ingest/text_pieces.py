@@ -1,4 +1,4 @@
-"""Cut a stream of bytes into pieces that end on the border of a line (of a table: of a row)."""
+"""The head of a stream of bytes, and pieces of it that end on the border of a line (of a table: of a row)."""
 
 from __future__ import annotations
 
@@ -49,3 +49,26 @@ def whole_lines(
     rest = carry + b"".join(waiting)
     if rest:
         yield rest
+
+
+def lines_of(head: bytes) -> Iterator[bytes]:
+    """The lines of ``head`` one by one: most questions are answered by the first."""
+    head = head.removeprefix(b"\xef\xbb\xbf")
+    end = b"\n" if b"\n" in head else b"\r"
+    start = 0
+    while start <= len(head):
+        stop = head.find(end, start)
+        stop = len(head) if stop < 0 else stop
+        yield head[start:stop].rstrip(b"\r")
+        start = stop + 1
+
+
+def first_chunks(chunks: Iterator[bytes], size: int) -> list[bytes]:
+    """Chunks from the front until they hold ``size`` bytes."""
+    taken: list[bytes] = []
+    while sum(len(chunk) for chunk in taken) < size:
+        chunk = next(chunks, None)
+        if chunk is None:
+            break
+        taken.append(chunk)
+    return taken
