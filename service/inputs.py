@@ -125,10 +125,10 @@ def without_strangers(jobs: Sequence[JudgedJob], passed: PassedOver) -> list[Jud
 
 def _is_stranger(job: JudgedJob) -> bool:
     """Whether nothing was read, numbers of which no check could judge one, or a record or two of no harm."""
-    if all(run.verdict.label is Label.UNDETERMINED for run in job.runs):
-        return True
+    if any(run.verdict.incidents for run in job.runs):
+        return False
     is_short = sum(note.rows for note in job.notes) <= MAX_SUMMARY_RECORDS
-    return is_short and not any(run.verdict.incidents for run in job.runs)
+    return is_short or all(run.verdict.label is Label.UNDETERMINED for run in job.runs)
 
 
 def _opened(files: Sequence[Path], passed: PassedOver, unpacked: ExitStack) -> list[Path]:

@@ -54,3 +54,17 @@ def test_a_short_log_with_an_incident_is_kept(tmp_path: Path, capsys: pytest.Cap
     status, out, _ = judged(capsys, tmp_path)
 
     assert status == 1 and "other" in out
+
+
+def test_a_suspicion_in_a_file_of_a_folder_is_not_passed_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.csv").write_text(ROWS)
+    printed = "".join(
+        f"TP rank {rank} has value:\ntensor([{0.25 + rank / 1e4}, 0.5, -0.125])\n" for rank in range(4)
+    )
+    (tmp_path / "fingerprints.txt").write_text(printed)
+
+    _, out, err = judged(capsys, tmp_path)
+
+    assert "fingerprints" in out and "passed over" not in err
