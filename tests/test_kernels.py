@@ -122,6 +122,9 @@ def test_a_fold_that_nobody_compiled_before_is_folded_plainly_for_longer(
     kept: bool, expected: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernels, "is_kept", lambda function: kept)
+    # a worker that ran before in this process has asked for compiling at first use
+    monkeypatch.setattr(kernels._Choice, "is_eager", False)
+    monkeypatch.setattr(kernels._Choice, "is_held", False)
     fold = Fold(_count_up, compile_after_points=10)
     points = [10, 20, 60]
     is_compiled = []
