@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.corpus_items import Item, Outcome, Told, judge_item, read_index
+from bench.quality.publishing import with_part
 
 EXPECTED = {
     "healthy": "healthy",
@@ -216,14 +217,10 @@ def with_sums(readme: str, sums: Sums) -> str:
     Raises:
         ValueError: the README has not the two marks, in order.
     """
-    before, begin, rest = readme.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"README.md must hold {BEGIN!r} and behind it {END!r}")
     formats = len({row.item.format for row in sums.rows})
     told = "\n".join(sums.lines())
     title = f"On {len(sums.rows)} logs in {formats} formats:"
-    return f"{before}{BEGIN}\n\n{title}\n\n```text\n{told}\n```\n\n{END}{after}"
+    return with_part(readme, BEGIN, END, f"{title}\n\n```text\n{told}\n```\n")
 
 
 def _show(row: Row, options: argparse.Namespace) -> None:

@@ -39,8 +39,17 @@ def with_section(readme: str, plain: Mapping[str, Any]) -> str:
     Raises:
         ValueError: the README has not the two marks, in order.
     """
-    before, begin, rest = readme.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"README.md must hold {BEGIN!r} and behind it {END!r}")
-    return f"{before}{BEGIN}\n\n{section(plain)}\n{END}{after}"
+    return with_part(readme, BEGIN, END, section(plain))
+
+
+def with_part(readme: str, begin: str, end: str, part: str) -> str:
+    """The README with ``part`` between its marks ``begin`` and ``end``.
+
+    Raises:
+        ValueError: the README has not the two marks, in order.
+    """
+    before, found, rest = readme.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise ValueError(f"README.md must hold {begin!r} and behind it {end!r}")
+    return f"{before}{begin}\n\n{part}\n{end}{after}"
