@@ -93,7 +93,7 @@ class CurveFold:
             held = _grouped(2 * held.width, held.count, held.columns(), np.arange(len(held.low_B)) // 2)
         new = [
             iteration_T[some_T],
-            _row_medians(values_TR, finite_TR),
+            row_medians(values_TR, finite_TR),
             np.where(finite_TR, values_TR, np.inf).min(axis=1),
             np.where(finite_TR, values_TR, -np.inf).max(axis=1),
             (present_TR & ~finite_TR).sum(axis=1),
@@ -129,7 +129,7 @@ def _grouped(width: int, count: int, columns: list[NDArray[Any]], bucket: Ints) 
     )
 
 
-def _row_medians(values_TR: Floats, finite_TR: Flags) -> Floats:
+def row_medians(values_TR: Floats, finite_TR: Flags) -> Floats:
     """Lower median of the finite values of each row, NaN where there is none."""
     if values_TR.shape[1] == 1:
         return np.where(finite_TR[:, 0], values_TR[:, 0], np.nan)

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from ingest.blocks import Flags, Floats, Ints, NumberBlock
 
+from .curves import row_medians
+
 MAX_BUCKETS = 960
 """Buckets of one curve: as many as a chart has pixels; merged in pairs when there are more."""
 _KINDS = ("nan", "posinf", "neginf", "inferred")
@@ -125,16 +127,6 @@ def _rows(
         (present_TR & np.isneginf(values_TR)).sum(axis=1),
         is_inferred_TR.sum(axis=1),
     ]
-
-
-def row_medians(values_TR: Floats, finite_TR: Flags) -> Floats:
-    """Lower median of the finite values of each row, NaN where there is none."""
-    if values_TR.shape[1] == 1:
-        return np.where(finite_TR[:, 0], values_TR[:, 0], np.nan)
-    ordered_TR = np.sort(np.where(finite_TR, values_TR, np.inf), axis=1)
-    middle_T = np.maximum(finite_TR.sum(axis=1) - 1, 0) // 2
-    median_T = ordered_TR[np.arange(len(ordered_TR)), middle_T]
-    return np.where(finite_TR.any(axis=1), median_T, np.nan)
 
 
 def _merged(columns: list[NDArray[Any]], bucket: Ints) -> list[NDArray[Any]]:

@@ -22,7 +22,7 @@ from firstfault.mesh import Layout
 from firstfault.telemetry import Kind
 from ingest.blocks import ChecksumBlock, Flags, Floats, Ints, IterationBlock, NumberBlock, Ranks
 
-from .picture_curve import row_medians
+from .curves import row_medians
 
 MAX_CELLS = 1 << 19
 """Cells of one metric: 65 000 positions of 8 ranks, 500 of 1000, 50 of 10 000; 5 bytes each."""
