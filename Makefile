@@ -8,8 +8,6 @@ PORT ?= 9092
 PYTEST_ARGS ?=
 
 export KAFKA
-# tests and demo never write compiled kernels into the installed package
-export NUMBA_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/firstfault/numba
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint bench bench-quality kafka kafka-stop java postgres chromium clean

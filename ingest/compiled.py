@@ -13,6 +13,8 @@ from typing import Any
 
 _PACKAGES = ("ingest", "detectors")
 """Packages of this distribution that compile functions."""
+_OURS = "firstfault-"
+"""What the name of a folder of compiled functions begins with, before the digest of their source."""
 
 
 def compile_function(
@@ -73,20 +75,22 @@ def prepare_cache() -> None:
     """Point numba's cache at a folder that can be written, before numba is imported.
 
     A read-only install or home would make the import of a cached function fail. The folder is named after
-    the source of all compiled functions: numba looks at a function's own file alone, and would take one that
-    was compiled with constants that another file has changed since.
+    the source of all compiled functions, also below one that the environment gives: numba looks at a
+    function's own file alone, and would take one that was compiled with what another file has changed since.
     """
-    if "NUMBA_CACHE_DIR" in os.environ:
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "firstfault" / "numba"
+    folder = Path(given) if given else base
+    if folder.name.startswith(_OURS):  # chosen here, or by the process that started this one
         return
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = base / "firstfault" / "numba" / _source_digest()
+    folder /= _OURS + _source_digest()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         is_writable = os.access(folder, os.W_OK)
     except OSError:
         is_writable = False
     if not is_writable:
-        folder = Path(tempfile.mkdtemp(prefix="firstfault-numba-"))
+        folder = Path(tempfile.mkdtemp(prefix=_OURS))
     os.environ["NUMBA_CACHE_DIR"] = str(folder)
 
 

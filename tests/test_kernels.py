@@ -144,7 +144,7 @@ def _count_up(values: Array, place: Array, total: Array) -> int:
 def test_what_was_compiled_once_is_known_to_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     assert not compiled.is_kept(explosion_fold.FOLD.function)
-    kept = tmp_path / "detectors_1f" / "explosion_fold.fold_explosion-31.py311.nbi"
+    kept = Path(os.environ["NUMBA_CACHE_DIR"]) / "detectors_1f" / "explosion_fold.fold_explosion-31.py311.nbi"
     kept.parent.mkdir()
     kept.touch()
     assert compiled.is_kept(explosion_fold.FOLD.function)
@@ -195,10 +195,15 @@ def test_a_home_that_cannot_be_written_leads_to_a_temporary_cache(
     assert chosen.is_dir() and blocker not in chosen.parents
 
 
-def test_a_given_cache_folder_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NUMBA_CACHE_DIR", "/somewhere")
+def test_a_given_cache_folder_holds_one_for_each_state_of_the_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     prepare_cache()
-    assert os.environ["NUMBA_CACHE_DIR"] == "/somewhere"
+    chosen = Path(os.environ["NUMBA_CACHE_DIR"])
+    assert chosen.parent == tmp_path and compiled._source_digest() in chosen.name
+    prepare_cache()  # as a process does that inherits the environment
+    assert Path(os.environ["NUMBA_CACHE_DIR"]) == chosen
 
 
 def test_ar1_noise_of_the_builders_has_the_deviation_asked_for() -> None:
