@@ -1,10 +1,12 @@
 """firstfault: find the first fault of a training job.
 
->>> from firstfault import Client, replay
+>>> from firstfault import Client, Probe, replay
 """
 
 from .client import Client
 from .client_http import ApiError
+from .probe import Probe
+from .probe_config import ProbeConfig
 from .replaying import replay
 
-__all__ = ["ApiError", "Client", "replay"]
+__all__ = ["ApiError", "Client", "Probe", "ProbeConfig", "replay"]

@@ -1,0 +1,83 @@
+"""The probe: what it sends, and that nothing of it reaches the trainer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import firstfault
+from firstfault.wire import interpret
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_a_step_is_sent_with_its_values_and_nonfinite_ones_stay_what_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    with firstfault.Probe(run="r", rank=0, sink=str(path)) as probe:
+        probe.step(float("nan"), grad_norm=float("-inf"), param_checksum=-2, host="node-1", tokens=7)
+    (record,) = [line for line in lines_of(path) if "event" not in line]
+    assert record.pop("time") > 0
+    assert record == {
+        "run": "r",
+        "attempt": 0,
+        "rank": 0,
+        "iteration": 0,
+        "loss": "NaN",
+        "grad_norm": "-Infinity",
+        "param_checksum": "fffffffffffffffe",
+        "tokens": 7.0,
+        "host": "node-1",
+    }
+
+
+def test_everything_that_the_probe_sends_is_understood(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    with firstfault.Probe(run="r", rank=0, sink=str(path), world_size=1, sharding="none") as probe:
+        probe.log(iteration=3, loss=2, label="\ud800", **{"x" * 300: 1, "note": "y" * 5000})
+        probe.event("checkpoint", iteration=3, path=Path("ckpt"), losses={1: float("nan")})
+    rejections = [interpret(line).rejections for line in lines_of(path)]
+    assert len(rejections) == 5
+    assert all(found == () for found in rejections)
+
+
+def test_what_the_user_gets_wrong_is_counted_and_not_raised(tmp_path: Path) -> None:
+    class Hostile:
+        def item(self) -> float:
+            raise RuntimeError("device lost")
+
+    probe: Any = firstfault.Probe(run="r", rank=0, sink=str(tmp_path / "run.jsonl"))
+    probe.log(iteration=0, loss=Hostile(), grad_norm=1.0)
+    probe.log(loss=1.0)
+    probe.event("no such event")
+    probe.watch(None, no_such_option=1)
+    probe.close()
+    assert probe.errors == 4
+    (record,) = [line for line in lines_of(tmp_path / "run.jsonl") if "event" not in line]
+    assert record["grad_norm"] == 1.0
+
+
+def test_a_probe_that_cannot_start_is_off(caplog: pytest.LogCaptureFixture) -> None:
+    probe = firstfault.Probe(run="r", rank=0, sink="ftp://host")
+    probe.log(iteration=0, loss=1.0)
+    probe.close()
+    assert not probe.is_on
+    assert "ftp://host" in caplog.text
+
+
+def test_the_environment_turns_the_probe_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIRSTFAULT", "off")
+    with firstfault.Probe(run="r", rank=0, sink=str(tmp_path / "run.jsonl")) as probe:
+        probe.step(1.0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ranks_are_told_apart_by_the_names_of_their_files(tmp_path: Path) -> None:
+    for rank in range(2):
+        with firstfault.Probe(run="r", rank=rank, world_size=2, sink=str(tmp_path / "run.jsonl")) as probe:
+            probe.step(1.0)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run-rank0.jsonl", "run-rank1.jsonl"]
