@@ -1,0 +1,24 @@
+"""The signals that a watch has unless told otherwise."""
+
+from __future__ import annotations
+
+from .config import WatchConfig
+from .signal import Signal
+from .state import State
+from .step_scalars import Loss, Schedule
+
+
+def default_signals(config: WatchConfig) -> list[Signal]:
+    """One of each, less those that are switched off.
+
+    >>> [type(signal).__name__ for signal in default_signals(WatchConfig(schedule=0))]
+    ['Loss', 'State']
+    """
+    signals: list[Signal] = []
+    if config.schedule:
+        signals.append(Schedule())
+    if config.loss:
+        signals.append(Loss())
+    if config.parameters or config.optimizer_state:
+        signals.append(State())
+    return signals

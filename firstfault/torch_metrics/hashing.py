@@ -1,0 +1,169 @@
+"""A 64-bit hash of the raw bits of tensors, by which replicas and repeated computations are compared.
+
+``h = mix(sum_i b_i k_i + length  mod 2^64)`` over all 32-bit words ``b_i`` of the tensors in memory order
+of their contiguous forms, one tensor after the other; ``k_i`` are odd pseudo-random constants of the
+position i alone. Addition modulo 2^64 has no rounding, so neither the order of the sum nor how it is cut,
+nor the device, changes a bit. What changes only one word changes the hash for certain, since ``k_i`` is
+odd; two values exchanged, or several words changed, go unseen with a chance of about 2^-32 at worst (only
+the highest bits of words differ) and 2^-64 at best. Strides are not hashed, NaN compares by its bits, and
+-0.0 differs from 0.0.
+
+Source: multilinear hashing, Lemire and Kaser, Strongly universal string hashing is fast, The Computer
+Journal 57 (2014), section 3; constants and finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014). We
+differ in that ``k_i`` is the product of a constant of the column and one of the row of i in a table of
+`COLUMNS` columns, which keeps the table in the cache.
+
+Axes: R rows, C columns of 32-bit words.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from functools import lru_cache
+
+import torch
+
+COLUMNS = 32768
+"""Words of a row: its products fill 256 KiB, which stay in the cache of a core, and torch splits no loop of
+this length over threads, whose start costs more than the work."""
+_WORD_BYTES = 4
+_DEVICE_ROWS = 256
+"""Rows hashed by one kernel on an accelerator: 64 MiB of products at a time."""
+_GOLDEN = 0x9E3779B97F4A7C15
+_MASK_64 = (1 << 64) - 1
+
+
+def checksum(tensors: torch.Tensor | Iterable[torch.Tensor]) -> torch.Tensor:
+    """The hash of one or more tensors as one 64-bit integer on their device. Does not synchronize.
+
+    >>> hex_of(checksum(torch.tensor([1.0, 2.0]))) == hex_of(checksum(torch.tensor([1.0, 2.0])[:, None]))
+    True
+    """
+    held = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+    with torch.no_grad():
+        sums: dict[torch.device, list[torch.Tensor]] = {}
+        row, length = 0, 0
+        for tensor in held:
+            sums.setdefault(tensor.device, []).append(_sum(tensor.detach(), row))
+            row += _rows_in(tensor)
+            length += tensor.numel() * tensor.element_size()
+        if not sums:
+            return _mixed(torch.tensor(_signed(_GOLDEN)))
+        parts = [torch.stack(some).sum() for some in sums.values()]
+        total = parts[0]
+        for part in parts[1:]:  # a model over several devices: the first one adds up
+            total = total + part.to(total.device)
+        return _mixed(total + _signed(_GOLDEN * (length + 1)))
+
+
+def hex_of(value: torch.Tensor) -> str:
+    """A hash as it is written on the wire; waits for it.
+
+    >>> len(hex_of(checksum([])))
+    16
+    """
+    return f"{int(value.item()) & _MASK_64:016x}"
+
+
+def _sum(tensor: torch.Tensor, row: int) -> torch.Tensor:
+    """``sum b_i k_i`` of one tensor whose first word is the first of row ``row``."""
+    flat = _flat(tensor)
+    rows = _rows_in(tensor)
+    if rows == 0:
+        return torch.zeros((), dtype=torch.int64, device=tensor.device)
+    sums_R = torch.empty(rows, dtype=torch.int64, device=tensor.device)
+    keys_C, keys_R = _column_keys(tensor.device), _row_keys(tensor.device, row + rows)[row : row + rows]
+    width = COLUMNS * _WORD_BYTES // flat.element_size()
+    full = flat.numel() // width
+    if flat.device.type == "cpu":
+        _sum_rows_by_core(flat, width, keys_C, sums_R)
+        return torch.dot(sums_R, keys_R)
+    for start in range(0, full, _DEVICE_ROWS):
+        stop = min(full, start + _DEVICE_ROWS)
+        words_RC = _words(flat[start * width : stop * width]).view(stop - start, COLUMNS)
+        torch.sum(words_RC * keys_C, dim=1, out=sums_R[start:stop])
+    if full < rows:
+        words = _words(flat[full * width :])
+        sums_R[full] = (words * keys_C[: len(words)]).sum()
+    return (sums_R * keys_R).sum()
+
+
+def _sum_rows_by_core(flat: torch.Tensor, width: int, keys_C: torch.Tensor, sums_R: torch.Tensor) -> None:
+    """The sum of each row, by one core in its cache."""
+    wide = _ROW.buffer
+    for at, part in enumerate(torch.split(flat, width)):
+        words = _words(part)
+        torch.dot(wide[: len(words)].copy_(words), keys_C[: len(words)], out=sums_R[at])
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor in one dimension, of a type whose bits may be viewed as integers."""
+    plain = tensor.resolve_conj().resolve_neg()
+    if plain.is_complex():
+        plain = torch.view_as_real(plain)
+    flat = plain.contiguous().view(-1)
+    return flat.view(torch.uint8) if flat.element_size() == 1 else flat
+
+
+def _rows_in(tensor: torch.Tensor) -> int:
+    return -(-tensor.numel() * tensor.element_size() // (_WORD_BYTES * COLUMNS))
+
+
+def _words(flat: torch.Tensor) -> torch.Tensor:
+    """The bits as 32-bit integers, the last one filled up with zeros."""
+    share = max(1, _WORD_BYTES // flat.element_size())
+    if flat.numel() % share or flat.storage_offset() % share:
+        filled = flat.new_zeros(-(-flat.numel() // share) * share)
+        filled[: flat.numel()] = flat
+        flat = filled
+    return flat.view(torch.int32)
+
+
+class _Row(threading.local):
+    """A row of products, one for each thread that hashes: memory that is new each time costs page faults."""
+
+    def __init__(self) -> None:
+        self.buffer = torch.empty(COLUMNS, dtype=torch.int64)
+
+
+_ROW = _Row()
+
+
+@lru_cache(maxsize=16)
+def _column_keys(device: torch.device) -> torch.Tensor:
+    return _keys(COLUMNS, 0, device)
+
+
+def _row_keys(device: torch.device, rows: int) -> torch.Tensor:
+    """At least ``rows`` multipliers, a power of two so that they are seldom made."""
+    return _row_keys_of(device, max(1024, 1 << (rows - 1).bit_length()))
+
+
+@lru_cache(maxsize=64)
+def _row_keys_of(device: torch.device, rows: int) -> torch.Tensor:
+    return _keys(rows, COLUMNS, device)
+
+
+def _keys(count: int, start: int, device: torch.device) -> torch.Tensor:
+    """The odd constants of ``count`` places from ``start`` on."""
+    place = torch.arange(start + 1, start + count + 1, dtype=torch.int64)
+    return (_mixed(place * _signed(_GOLDEN)) | 1).to(device)
+
+
+def _mixed(value: torch.Tensor) -> torch.Tensor:
+    """The finalizer of SplitMix64, a bijection of 64-bit integers."""
+    value = (value ^ _shifted(value, 30)) * _signed(0xBF58476D1CE4E5B9)
+    value = (value ^ _shifted(value, 27)) * _signed(0x94D049BB133111EB)
+    return value ^ _shifted(value, 31)
+
+
+def _shifted(value: torch.Tensor, bits: int) -> torch.Tensor:
+    """Shifted right with zeros from the left, where torch repeats the sign."""
+    return (value >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _signed(value: int) -> int:
+    """The signed integer of the same lowest 64 bits."""
+    value &= _MASK_64
+    return value - (1 << 64) if value >> 63 else value

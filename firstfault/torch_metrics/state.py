@@ -1,0 +1,78 @@
+"""Checksums and non-finite counts of what an update leaves behind: parameters and optimizer state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .config import is_due
+from .counting import nonfinite
+from .hashing import checksum
+from .sharding import local, scope_of
+
+if TYPE_CHECKING:
+    from .readback import Readback
+    from .watch import Watch
+
+
+class State:
+    """Checksums of the parameters and of the optimizer's state, each at its own cadence."""
+
+    name = "state"
+
+    def __init__(self) -> None:
+        self._watch: Watch | None = None
+
+    def attach(self, watch: Watch) -> None:
+        self._watch = watch
+
+    def at_step(self, iteration: int, out: Readback) -> None:
+        assert self._watch is not None, "attached before the first step"
+        config = self._watch.config
+        if is_due(config.parameters, iteration):
+            put_param_checksums(self._watch, out)
+            out.put("nonfinite_param", nonfinite(list(_values(self._watch))))
+        if is_due(config.optimizer_state, iteration) and self._watch.optimizer is not None:
+            for scope, tensors in _by_scope(_moments(self._watch)).items():
+                out.put("optim_checksum" + scope, checksum(tensors))
+
+    def detach(self) -> None:
+        self._watch = None
+
+
+def put_param_checksums(watch: Watch, out: Readback) -> None:
+    """Report checksums of the parameters as they are now, one for each way of being replicated."""
+    named = ((name, held, held) for name, held in watch.module.named_parameters())
+    for scope, tensors in _by_scope(named).items():
+        out.put("param_checksum" + scope, checksum(tensors))
+
+
+def _by_scope(named: Iterable[tuple[str, torch.Tensor, torch.Tensor]]) -> dict[str, list[torch.Tensor]]:
+    """Local values by scope: only what is equal on the same ranks may go into one checksum."""
+    found: dict[str, list[torch.Tensor]] = {}
+    for name, parameter, value in named:
+        found.setdefault(scope_of(name, parameter), []).append(local(value))
+    return found
+
+
+def _values(watch: Watch) -> Iterator[torch.Tensor]:
+    for parameter in watch.module.parameters():
+        yield local(parameter)
+
+
+def _moments(watch: Watch) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+    """(name, parameter, state tensor) in an order that all ranks share: that of the parameter groups."""
+    assert watch.optimizer is not None, "asked for with an optimizer only"
+    names = {id(parameter): name for name, parameter in watch.module.named_parameters()}
+    state: dict[Any, Any] = watch.optimizer.state
+    for group in watch.optimizer.param_groups:
+        for parameter in group["params"]:
+            held = state.get(parameter)
+            if not isinstance(held, dict):
+                continue
+            for key in sorted(held, key=str):
+                # scalars count steps, often on the host of a device: moments show what they do
+                if isinstance(held[key], torch.Tensor) and held[key].dim() > 0:
+                    yield names.get(id(parameter), ""), parameter, held[key]

@@ -1,0 +1,184 @@
+"""A watch on a model in training: signals with their hooks, and what they report at every step."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+from torch import nn
+
+from .config import WatchConfig
+from .defaults import default_signals
+from .readback import Readback, Reported
+from .signal import Outlet, Signal
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Watch:
+    """Attaches signals to a model and collects what they say at the boundary of each step.
+
+    Nothing here raises into training: what goes wrong in a signal is told to the probe, the signal is
+    detached, and ``coverage`` says so.
+    """
+
+    def __init__(
+        self,
+        probe: Outlet,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer | None = None,
+        *,
+        scaler: Any = None,
+        mesh: Any = None,
+        example_batch: Any = None,
+        config: WatchConfig | None = None,
+        iteration: int = 0,
+        signals: Iterable[Signal] | None = None,
+    ) -> None:
+        self.probe = probe
+        self.model = model
+        """The model as it was given, wrapped or not."""
+        self.module = bare(model)
+        """The user's own module, without data parallel or compiled wrappers."""
+        self.optimizer = optimizer
+        self.scaler = scaler
+        self.mesh = mesh
+        self.example_batch = example_batch
+        self.config = config or WatchConfig()
+        self.rank = probe.launch.rank
+        self.world_size = probe.launch.world_size or _world_size()
+        self.iteration = iteration
+        """The iteration that is being computed, for hooks: one more than the last boundary."""
+        self.muted = False
+        """While True no hook looks: passes that are no training (a canary) go by unseen."""
+        self.coverage: dict[str, str] = {}
+        """What is not measured, and why."""
+        self._signals: list[Signal] = []
+        self._readback = Readback(probe.log)
+        for signal in default_signals(self.config) if signals is None else signals:
+            self.add(signal)
+
+    def add(self, signal: Signal) -> None:
+        """Attach one more signal."""
+        self._signals.append(signal)
+        self._attempt(signal, functools.partial(signal.attach, self))
+
+    def leave_out(self, what: str, why: str) -> None:
+        """Say in the coverage that something is not measured."""
+        self.coverage[what] = why
+
+    def at_step(
+        self, iteration: int, loss: Reported | None = None, metrics: Mapping[str, Reported] | None = None
+    ) -> None:
+        """The boundary after the update of ``iteration``: report it, and log what earlier ones reported.
+
+        ``metrics`` are the trainer's own; a scalar on a device is read without waiting for it.
+        """
+        out = self._readback
+        out.begin(iteration)
+        given = dict(metrics or {}) if loss is None else {"loss": loss, **(metrics or {})}
+        for name, value in given.items():
+            self._outside(f"step({name}=…)", functools.partial(out.give, name, value))
+        for signal in tuple(self._signals):
+            self._attempt(signal, functools.partial(signal.at_step, iteration, out))
+        self._outside("read-back", out.flush)
+        self._outside("read-back", out.drain)
+        self.iteration = iteration + 1
+
+    def put_param_checksums(self, out: Readback) -> None:
+        """Report checksums of the parameters as they are now."""
+        from .state import put_param_checksums
+
+        put_param_checksums(self, out)
+
+    @contextmanager
+    def mute(self) -> Iterator[None]:
+        """A stretch in which no hook looks."""
+        before, self.muted = self.muted, True
+        try:
+            yield
+        finally:
+            self.muted = before
+
+    def guarded(self, signal: Signal, hook: Callable[P, T]) -> Callable[P, T | None]:
+        """``hook`` as it may be called by training: never raises, and does nothing while muted.
+
+        Its result is None where it did nothing or failed.
+        """
+
+        @functools.wraps(hook)
+        def call(*args: P.args, **kwargs: P.kwargs) -> T | None:
+            if self.muted or signal not in self._signals:
+                return None
+            try:
+                return hook(*args, **kwargs)
+            except Exception as error:
+                self._fail(signal, error)
+                return None
+
+        return call
+
+    def detach(self) -> None:
+        """Remove every hook and let go of every tensor."""
+        for signal in tuple(self._signals):
+            self._outside(_name(signal), signal.detach)
+        self._signals.clear()
+
+    def close(self, timeout_s: float = 1.0) -> None:
+        """Detach, and log what is still on its way, for so many seconds at most."""
+        self.detach()
+        self._outside("read-back", functools.partial(self._readback.close, timeout_s))
+
+    def _attempt(self, signal: Signal, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except Exception as error:
+            self._fail(signal, error)
+
+    def _fail(self, signal: Signal, error: Exception) -> None:
+        """Training goes on without this signal."""
+        if signal in self._signals:
+            self._signals.remove(signal)
+        self.leave_out(_name(signal), f"{type(error).__name__}: {error}")
+        self.probe.failed(_name(signal), error)
+        self._outside(_name(signal), signal.detach)
+
+    def _outside(self, where: str, action: Callable[[], object]) -> None:
+        """What belongs to no signal, or undoes one: its errors are told and go no further."""
+        try:
+            action()
+        except Exception as error:
+            self.probe.failed(where, error)
+
+
+def bare(model: nn.Module) -> nn.Module:
+    """The module inside wrappers of data parallelism and compilation.
+
+    >>> layer = nn.Linear(2, 2)
+    >>> bare(nn.DataParallel(layer)) is layer
+    True
+    """
+    while True:
+        inner = getattr(model, "_orig_mod", None)
+        if not isinstance(inner, nn.Module) and isinstance(model, _WRAPPERS):
+            inner = model.module
+        if not isinstance(inner, nn.Module):
+            return model
+        model = inner
+
+
+def _world_size() -> int:
+    """What the process group says, where no launcher does."""
+    groups = torch.distributed
+    return groups.get_world_size() if groups.is_available() and groups.is_initialized() else 1
+
+
+def _name(signal: Signal) -> str:
+    return str(getattr(signal, "name", type(signal).__name__))
+
+
+_WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)

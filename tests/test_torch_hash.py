@@ -1,0 +1,171 @@
+"""The 64-bit hash of tensors: what changes it, and what may not."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firstfault.torch_metrics import checksum, hex_of
+from firstfault.torch_metrics.hashing import COLUMNS
+
+pytestmark = pytest.mark.torch
+
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+DTYPES = [
+    torch.uint8,
+    torch.int8,
+    torch.bool,
+    torch.float8_e4m3fn,
+    torch.bfloat16,
+    torch.float16,
+    torch.int16,
+    torch.float32,
+    torch.int32,
+    torch.float64,
+    torch.int64,
+    torch.complex64,
+    torch.complex128,
+]
+
+
+def plain_mix(value: int) -> int:
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)
+
+
+def plain_checksum(parts: list[bytes]) -> str:
+    """The definition, word by word."""
+
+    def key(place: int) -> int:
+        return plain_mix((place + 1) * _GOLDEN & _MASK) | 1
+
+    total, row = 0, 0
+    for part in parts:
+        filled = part + b"\0" * (-len(part) % 4)
+        for at in range(len(filled) // 4):
+            word = int.from_bytes(filled[4 * at : 4 * at + 4], "little", signed=True)
+            total += word * key(at % COLUMNS) * key(COLUMNS + row + at // COLUMNS)
+        row += -(-len(part) // (4 * COLUMNS))
+    return f"{plain_mix((total + _GOLDEN * (sum(map(len, parts)) + 1)) & _MASK):016x}"
+
+
+def raw(tensor: torch.Tensor) -> bytes:
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    return bytes(tensor.contiguous().view(-1).view(torch.uint8).tolist())
+
+
+def some(length: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    size = torch.empty((), dtype=dtype).element_size()
+    noise = torch.randint(0, 256, (length * size,), dtype=torch.uint8, generator=generator)
+    if dtype is torch.bool:
+        return noise > 127
+    if dtype.is_complex:
+        half = torch.float32 if dtype is torch.complex64 else torch.float64
+        return torch.view_as_complex(noise.view(half).view(-1, 2))
+    return noise.view(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_hash_is_that_of_its_definition(dtype: torch.dtype) -> None:
+    for length in (0, 1, 2, 3, 5, 64, 257):
+        tensor = some(length, dtype)
+        assert hex_of(checksum(tensor)) == plain_checksum([raw(tensor)])
+
+
+@pytest.mark.parametrize("length", [COLUMNS - 1, COLUMNS, COLUMNS + 1, 2 * COLUMNS + 3])
+def test_the_hash_is_that_of_its_definition_over_several_rows(length: int) -> None:
+    tensors = [some(length, torch.float32), some(7, torch.bfloat16), some(2 * length, torch.int16, 1)]
+    assert hex_of(checksum(tensors)) == plain_checksum([raw(tensor) for tensor in tensors])
+
+
+@given(st.integers(0, 999), st.integers(0, 31))
+def test_any_flipped_bit_changes_the_hash(at: int, bit: int) -> None:
+    words = some(1000, torch.int32)
+    before = hex_of(checksum(words))
+    words[at] ^= (1 << bit) - (1 << 32 if bit == 31 else 0)
+    assert hex_of(checksum(words)) != before
+
+
+@given(st.integers(0, COLUMNS * 2 - 1), st.integers(0, COLUMNS * 2 - 1))
+def test_two_exchanged_values_change_the_hash(one: int, other: int) -> None:
+    values = some(COLUMNS * 2, torch.float32)
+    before = hex_of(checksum(values))
+    values[[one, other]] = values[[other, one]]
+    is_same = bool(values.view(torch.int32)[one] == values.view(torch.int32)[other])
+    assert (hex_of(checksum(values)) == before) is is_same
+
+
+def test_two_flipped_signs_do_not_cancel() -> None:
+    values = some(4096, torch.float64)
+    hashes = {hex_of(checksum(values))}
+    for at in range(1, 200):
+        flipped = values.clone()
+        flipped[[0, at]] *= -1.0
+        hashes.add(hex_of(checksum(flipped)))
+    assert len(hashes) == 200
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_views_hash_as_their_copies(dtype: torch.dtype) -> None:
+    whole = some(COLUMNS * 3 * 7, dtype).view(-1, 3, 7)
+    views = [
+        whole.permute(2, 0, 1),
+        whole[1:],
+        whole[:, 1],
+        whole[:, :, 3:5],
+        whole.view(-1)[5:-3],
+        whole[0, 0, 0],
+    ]
+    assert [hex_of(checksum(one)) for one in views] == [hex_of(checksum(one.clone())) for one in views]
+
+
+def test_lazy_conjugates_hash_by_their_values() -> None:
+    value = some(100, torch.complex64)
+    assert hex_of(checksum(value.conj())) == hex_of(checksum(value.conj().resolve_conj()))
+
+
+def test_what_is_equal_as_a_number_but_not_in_its_bits_is_told_apart() -> None:
+    zeros = torch.tensor([0.0, -0.0])
+    quiet = torch.tensor([0x7FC00000, 0x7FC00001], dtype=torch.int32).view(torch.float32)
+    assert len({hex_of(checksum(one)) for one in (*zeros, *quiet)}) == 4
+
+
+def test_zeros_of_unequal_length_are_told_apart() -> None:
+    assert len({hex_of(checksum(torch.zeros(length))) for length in range(100)}) == 100
+
+
+def test_the_order_of_tensors_counts() -> None:
+    one, other = some(10, torch.float32), some(10, torch.float32, 1)
+    assert hex_of(checksum([one, other])) != hex_of(checksum([other, one]))
+
+
+def test_a_thousand_hashes_of_one_changed_value_are_all_different() -> None:
+    values = some(COLUMNS + 5, torch.int32)
+    hashes = set()
+    for change in range(1000):
+        values[change * 32] += 1
+        hashes.add(hex_of(checksum(values)))
+    assert len(hashes) == 1000
+
+
+def test_hashing_keeps_no_graph_and_changes_nothing() -> None:
+    values = torch.nn.Parameter(torch.ones(5))
+    found = checksum(values)
+    assert not found.requires_grad
+    assert values.tolist() == [1.0] * 5
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_an_accelerator_hashes_as_the_host_does() -> None:
+    for dtype in DTYPES:
+        tensor = some(COLUMNS * 3 + 17, dtype)
+        assert hex_of(checksum(tensor.cuda())) == hex_of(checksum(tensor))
