@@ -12,18 +12,20 @@ pay it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from ingest.compiled import compile_function, is_kept, prepare_cache
+from ingest.compiled import Compiled
 
-__all__ = ["Array", "Fold", "compile_at_first_use", "hold_compiling", "prepare_cache"]
+__all__ = ["Array", "Fold", "compile_at_first_use", "hold_compiling"]
 
-COMPILE_AFTER_POINTS = 40_000
+COMPILE_AFTER_POINTS = 4_000
 """Points folded in plain Python, over the life of the process, before a fold is loaded from the cache: at
-about 10 µs a point this is the price of loading."""
-UNKEPT_FACTOR = 5
+about 10 µs a point this is the price of loading the first."""
+UNKEPT_FACTOR = 50
 """That many times as many, where no earlier process has compiled the fold: compiling it takes 2 to 11 s and
 a point 1 to 40 µs in plain Python, so the two cost the same between 250 000 and 1.4 million points. Going
 over to compiling before that keeps the price of a wrong guess, a log that ends soon after, below it."""
@@ -76,7 +78,8 @@ class Fold:
         self.parts = parts
         self.compile_after_points = compile_after_points
         self._folded_points = 0
-        self._compiled: Callable[..., int] | None = None
+        self.is_compiled = False
+        """Whether it has run in machine code."""
 
     def __deepcopy__(self, memo: dict[int, object]) -> Fold:
         """The same object: a fold holds code, not state."""
@@ -95,22 +98,25 @@ class Fold:
         state[0][0] = 0
         points = len(inputs[0])
         self._folded_points += points
-        if _Choice.is_eager or (self._is_worth_compiling() and not _Choice.is_held):
-            self._run_compiled(inputs, state, on_stop)
+        arrays = (*map(np.ascontiguousarray, inputs), *state)
+        if _Choice.is_eager or (self._is_worth_compiling(arrays) and not _Choice.is_held):
+            self._run_compiled(arrays, on_stop)
         else:
             self._run_plain(inputs, state, on_stop)
 
-    def _is_worth_compiling(self) -> bool:
-        if self._compiled is not None or self._folded_points <= self.compile_after_points:
-            return self._compiled is not None
-        return self._folded_points > self.compile_after_points * UNKEPT_FACTOR or is_kept(self.function)
+    @cached_property
+    def _code(self) -> Compiled:
+        return Compiled(self.function, self.parts)
 
-    def _run_compiled(
-        self, inputs: Sequence[Array], state: Sequence[Array], on_stop: Callable[[int], None] | None
-    ) -> None:
-        if self._compiled is None:
-            self._compiled = compile_function(self.function, self.parts)
-        while code := int(self._compiled(*inputs, *state)):
+    def _is_worth_compiling(self, arrays: Sequence[Array]) -> bool:
+        if self.is_compiled or self._folded_points <= self.compile_after_points:
+            return self.is_compiled
+        return self._folded_points > self.compile_after_points * UNKEPT_FACTOR or self._code.is_kept(arrays)
+
+    def _run_compiled(self, arrays: Sequence[Array], on_stop: Callable[[int], None] | None) -> None:
+        call = self._code.bound(arrays)
+        self.is_compiled = True
+        while code := call():
             if on_stop is not None:
                 on_stop(code)
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +11,8 @@ import pytest
 from detectors import drift_fold, drift_state, explosion_fold, kernels
 from detectors.curve_drift import CurveDriftConfig
 from detectors.explosion import ExplosionConfig
-from detectors.kernels import Array, Fold, prepare_cache
-from ingest import compiled
+from detectors.kernels import Array, Fold
+from ingest.compiled import Compiled
 
 from .curve_builders import DRIFTS, EXPLOSIONS, ar1, make_scenario
 
@@ -111,7 +109,7 @@ def test_folding_point_by_point_gives_the_bits_of_folding_at_once(name: str) -> 
 def test_a_fold_changes_from_plain_to_compiled_in_the_middle_without_a_trace(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kernels, "is_kept", lambda function: True)
+    monkeypatch.setattr(Compiled, "is_kept", lambda *_: True)
     loss = values_of("d_shift")
     changing = Fold(drift_fold.FOLD.function, *drift_fold.FOLD.parts, compile_after_points=900)
     assert_same(run_drift(changing, loss, [500, 800, 1000]), run_drift(plain_copy(drift_fold.FOLD), loss, []))
@@ -121,16 +119,16 @@ def test_a_fold_changes_from_plain_to_compiled_in_the_middle_without_a_trace(
 def test_a_fold_that_nobody_compiled_before_is_folded_plainly_for_longer(
     kept: bool, expected: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernels, "is_kept", lambda function: kept)
+    monkeypatch.setattr(Compiled, "is_kept", lambda *_: kept)
     # a worker that ran before in this process has asked for compiling at first use
     monkeypatch.setattr(kernels._Choice, "is_eager", False)
     monkeypatch.setattr(kernels._Choice, "is_held", False)
     fold = Fold(_count_up, compile_after_points=10)
-    points = [10, 20, 60]
+    points = [10, 20, 600]
     is_compiled = []
     for so_far, now in zip([0, *points], points[: len(expected)], strict=False):
         fold.run((np.ones(now - so_far),), (np.zeros(1, np.int64), np.zeros(1)))
-        is_compiled.append(fold._compiled is not None)
+        is_compiled.append(fold.is_compiled)
     assert is_compiled == expected
 
 
@@ -141,13 +139,11 @@ def _count_up(values: Array, place: Array, total: Array) -> int:
     return 0
 
 
-def test_what_was_compiled_once_is_known_to_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    assert not compiled.is_kept(explosion_fold.FOLD.function)
-    kept = Path(os.environ["NUMBA_CACHE_DIR"]) / "detectors_1f" / "explosion_fold.fold_explosion-31.py311.nbi"
-    kept.parent.mkdir()
-    kept.touch()
-    assert compiled.is_kept(explosion_fold.FOLD.function)
+def test_inputs_that_lie_apart_are_folded_all_the_same() -> None:
+    fold = Fold(_count_up, compile_after_points=0)
+    total = np.zeros(1)
+    fold.run((np.arange(10.0)[::3],), (np.zeros(1, np.int64), total))
+    assert fold.is_compiled and total[0] == 18.0
 
 
 def test_folds_see_something_on_these_curves() -> None:
@@ -158,52 +154,6 @@ def test_folds_see_something_on_these_curves() -> None:
 def test_copying_a_fold_keeps_its_compiled_code() -> None:
     fold = plain_copy(explosion_fold.FOLD)
     assert copy.deepcopy(fold) is fold
-
-
-def test_the_cache_goes_where_it_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    prepare_cache()
-    assert Path(os.environ["NUMBA_CACHE_DIR"]).parent == tmp_path / "firstfault" / "numba"
-
-
-def test_a_changed_constant_in_any_file_of_a_fold_gets_another_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for package in ("ingest", "detectors"):
-        (tmp_path / package).mkdir()
-    monkeypatch.setattr(compiled, "__file__", str(tmp_path / "ingest" / "compiled.py"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    chosen = []
-    for constant in ("31", "35"):
-        (tmp_path / "detectors" / "levels.py").write_text(f"STREAM = {constant}")
-        monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-        prepare_cache()
-        chosen.append(os.environ["NUMBA_CACHE_DIR"])
-    assert chosen[0] != chosen[1]
-
-
-def test_a_home_that_cannot_be_written_leads_to_a_temporary_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    blocker = tmp_path / "file"
-    blocker.write_text("no folder can be made below a file")
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(blocker))
-    prepare_cache()
-    chosen = Path(os.environ["NUMBA_CACHE_DIR"])
-    assert chosen.is_dir() and blocker not in chosen.parents
-
-
-def test_a_given_cache_folder_holds_one_for_each_state_of_the_source(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    prepare_cache()
-    chosen = Path(os.environ["NUMBA_CACHE_DIR"])
-    assert chosen.parent == tmp_path and compiled._source_digest() in chosen.name
-    prepare_cache()  # as a process does that inherits the environment
-    assert Path(os.environ["NUMBA_CACHE_DIR"]) == chosen
 
 
 def test_ar1_noise_of_the_builders_has_the_deviation_asked_for() -> None:

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.compiled import compile_function
+from ingest.compiled import Compiled
 
 from .kernel_numbers import PARTS, end_of_signed, parse
 from .tokens import MAX_SHAPE_BYTES
@@ -45,31 +44,32 @@ def _kinds() -> NDArray[np.uint8]:
 _KIND = _kinds()
 
 
-def scan_lines(
+def scan_lines(  # noqa: PLR0917  # a compiled function takes arrays by position
     bytes_B: NDArray[np.uint8],
     hash_L: NDArray[np.uint64],
     first_L: NDArray[np.int64],
     value_T: NDArray[np.float64],
     hard_T: NDArray[np.int32],
-) -> tuple[int, int, int]:
+    count: NDArray[np.int64],
+) -> int:
     """Fill in the lines and numbers of ``bytes_B``, whose lines are all ended.
 
     ``hash_L`` is 0 for a blank line, ``first_L`` the number of numbers before a line. ``hard_T`` gets three
-    cells for each number that is left to Python: its place in ``value_T``, start and stop.
+    cells for each number that is left to Python: its place in ``value_T``, start and stop. ``count``, zeros,
+    gets how many numbers there are, and cells of ``hard_T``.
 
     Returns:
-        Lines, numbers, and cells of ``hard_T``; numbers is -1 where ``value_T`` is too short.
+        Lines; -1 where ``value_T`` is too short.
     """
-    count = np.zeros(2, np.int64)
     line = start = 0
     while start < len(bytes_B):
         if count[0] + MAX_SHAPE_BYTES > len(value_T):
-            return line, -1, count[1]
+            return -1
         first_L[line] = count[0]
         start, hash_L[line] = _scan_line(bytes_B, start, value_T, hard_T, count)
         line += 1
     first_L[line] = count[0]
-    return line, count[0], count[1]
+    return line
 
 
 def _scan_line(
@@ -193,7 +193,7 @@ def group_lines(
 
 
 @cache
-def compiled() -> tuple[Callable[..., Any], Callable[..., Any]]:
+def compiled() -> tuple[Callable[..., int], Callable[..., int]]:
     """`scan_lines` and `group_lines`, compiled."""
     parts = (*PARTS, _put, _hash_word, _hash_blanks, _is_drawn, _scan_line)
-    return compile_function(scan_lines, parts, inlines=True), compile_function(group_lines)
+    return Compiled(scan_lines, parts, inlines=True), Compiled(group_lines)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.compiled import compile_function
+from ingest.compiled import Compiled
 
 from .tokens import MAX_SHAPE_BYTES
 
@@ -23,10 +22,10 @@ def mark_lines(
     next_SC: NDArray[np.int16],
     means_S: NDArray[np.uint8],
     told_L: NDArray[np.uint8],
-) -> None:
+) -> int:
     """Fill in for each line of ``bytes_B``, all of which are ended, what it is for its words (`sieve`).
 
-    Of signs in a row that are no letters one counts, as in a shape.
+    Of signs in a row that are no letters one counts, as in a shape. Gives the number of lines.
     """
     line = at = 0
     while at < len(bytes_B):
@@ -52,9 +51,10 @@ def mark_lines(
             at += 1
         at += 1
         line += 1
+    return line
 
 
 @cache
-def compiled_words() -> Callable[..., Any]:
+def compiled_words() -> Callable[..., int]:
     """`mark_lines`, compiled."""
-    return compile_function(mark_lines)
+    return Compiled(mark_lines)

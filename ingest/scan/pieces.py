@@ -139,11 +139,11 @@ class Piece:
                 np.empty(room + MAX_SHAPE_BYTES),
                 np.empty(3 * (room + MAX_SHAPE_BYTES), np.int32),
             )
-            _, tokens, hard = scan(bytes_B, hash_L, first_L, value_T, hard_T)
-            if tokens >= 0:
+            count = np.zeros(2, np.int64)
+            if scan(bytes_B, hash_L, first_L, value_T, hard_T, count) >= 0:
                 break
             room *= 2
-        places, starts, stops = hard_T[:hard].reshape(-1, 3).T.tolist()
+        places, starts, stops = hard_T[: count[1]].reshape(-1, 3).T.tolist()
         for place, start, stop in zip(places, starts, stops, strict=True):
             value_T[place] = number_of(self._data[start:stop])
         return hash_L, first_L, value_T

@@ -1,0 +1,190 @@
+"""Machine code of functions of arrays: made by numba, kept as a file, called through its address.
+
+A function that numba compiled takes behind two places, for its result and for an error, the fields of each
+array one by one: two for who owns it (nobody), number and size of elements, address, lengths and strides.
+That is numba's layout since its first releases; a file is kept apart for each release of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import tempfile
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+"""Any: arrays of any type."""
+
+_NO_OWNER = (0, 0)
+_INTRINSIC = "llvm."
+"""Beginning of what is no function but an instruction."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCode:
+    """An object file, the name of its function, and the functions of the process that it calls."""
+
+    symbol: str
+    calls: tuple[str, ...]
+    object_bytes: bytes
+
+
+class CompiledFunctionError(RuntimeError):
+    """A compiled function ended with an error, as by a division by zero; a bug in it, whatever the input."""
+
+
+class Entry:
+    """A function in machine code, ready to be called."""
+
+    def __init__(self, name: str, address: int, arrays: Sequence[Array], keeps: object) -> None:
+        self.name = name
+        self._keeps = keeps  # the code lives as long as what loaded it
+        self._types = [(array.dtype, array.ndim) for array in arrays]
+        fields = sum(5 + 2 * array.ndim for array in arrays)
+        # PYFUNCTYPE keeps the lock of the interpreter: nobody else may change the arrays meanwhile
+        self._call = ctypes.PYFUNCTYPE(
+            ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * fields
+        )(address)
+
+    def __call__(self, arrays: Sequence[Array]) -> int:
+        return self.bound(arrays)()
+
+    def bound(self, arrays: Sequence[Array]) -> Callable[[], int]:
+        """The function of these arrays."""
+        if [(array.dtype, array.ndim) for array in arrays] != self._types:
+            raise TypeError(f"{self.name} was compiled for {self._types}")
+        fields: list[int] = []
+        for array in arrays:
+            fields += _fields(array)
+        result, error = ctypes.c_int64(), ctypes.c_void_p()
+        places = ctypes.addressof(result), ctypes.addressof(error)
+
+        def call(_alive: Sequence[Array] = arrays) -> int:
+            status = self._call(*places, *fields)
+            if status:
+                raise CompiledFunctionError(f"{self.name} ended with status {status}")
+            return result.value
+
+        return call
+
+
+def compile_functions(
+    functions: Sequence[types.FunctionType],
+    constants: Mapping[str, Any],
+    arrays: Sequence[Array],
+    *,
+    inlines: bool,
+) -> MachineCode:
+    """The last of ``functions``, which calls the others, for such arrays."""
+    numba = _numba()
+    # Without counting references, which only hands arrays on; nothing in it makes any.
+    options = {"fastmath": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
+    names: dict[str, Any] = {"__builtins__": __builtins__, **constants}
+    for function in functions:
+        plain = types.FunctionType(function.__code__, names, function.__name__)
+        plain.__module__ = function.__module__
+        is_inlined = inlines and function is not functions[-1]
+        names[function.__name__] = numba.njit(**options, forceinline=is_inlined)(plain)
+    signature = tuple(numba.types.Array(numba.from_dtype(one.dtype), one.ndim, "C") for one in arrays)
+    dispatcher = names[functions[-1].__name__]
+    dispatcher.compile(signature)
+    made = dispatcher.overloads[signature]
+    if numba.types.unliteral(made.signature.return_type) != numba.types.int64:
+        raise TypeError(f"{functions[-1].__name__} must give an integer, gives {made.signature.return_type}")
+    _, _, (object_bytes, _) = made.library.serialize_using_object_code()
+    declared = (one.name for one in made.library._final_module.functions if one.is_declaration)
+    calls = tuple(sorted(name for name in declared if not name.startswith(_INTRINSIC)))
+    return MachineCode(made.fndesc.llvm_func_name, calls, object_bytes)
+
+
+def load(code: MachineCode, arrays: Sequence[Array]) -> Entry:
+    """What can be called of it.
+
+    Raises:
+        CompiledFunctionError: this process lacks a function that it calls, which LLVM would end it for.
+    """
+    llvm = _llvm()
+    missing = [name for name in code.calls if not llvm.address_of_symbol(name)]
+    if missing:
+        raise CompiledFunctionError(f"{code.symbol} calls {', '.join(missing)}, which this process lacks")
+    machine = llvm.Target.from_default_triple().create_target_machine()
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code.object_bytes))
+    engine.finalize_object()
+    return Entry(code.symbol, engine.get_function_address(code.symbol), arrays, engine)
+
+
+def read(path: Path) -> MachineCode | None:
+    """What `write` wrote; None where nothing or half of it is there."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    head, _, object_bytes = data.partition(b"\n")
+    try:
+        told = json.loads(head)
+    except ValueError:
+        return None
+    if told["digest"] != _digest(object_bytes):
+        return None
+    return MachineCode(told["symbol"], tuple(told["calls"]), object_bytes)
+
+
+def write(path: Path, code: MachineCode) -> None:
+    """Keep it for processes to come; where that cannot be, they compile it again."""
+    told = {"symbol": code.symbol, "calls": code.calls, "digest": _digest(code.object_bytes)}
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(json.dumps(told).encode() + b"\n" + code.object_bytes)
+        Path(name).replace(path)
+    except OSError:
+        return
+
+
+def _digest(object_bytes: bytes) -> str:
+    return hashlib.blake2b(object_bytes, digest_size=16).hexdigest()
+
+
+def _fields(array: Array) -> tuple[int, ...]:
+    if not (array.flags.c_contiguous and array.flags.aligned):
+        raise ValueError("arrays of a compiled function must be contiguous and aligned")
+    data: int = array.__array_interface__["data"][0]
+    return (*_NO_OWNER, array.size, array.itemsize, data, *array.shape, *array.strides)
+
+
+@cache
+def _llvm() -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm
+
+
+@cache
+def _numba() -> Any:
+    """numba, without the linear algebra of scipy: no fold uses it, and to load it takes as long as numba."""
+    import numba
+    from numba.np import linalg
+
+    look_for_blas = linalg.ensure_blas
+    linalg.ensure_blas = _refuse
+    try:
+        from numba.np import arraymath  # noqa: F401  # looks once, when it is imported
+    finally:
+        linalg.ensure_blas = look_for_blas
+    return numba
+
+
+def _refuse() -> None:
+    raise ImportError("linear algebra is not used here")
