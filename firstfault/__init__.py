@@ -5,8 +5,19 @@
 
 from .client import Client
 from .client_http import ApiError
+from .integrations import accelerate_probe, hf_callback, lightning_callback, megatron_hook
 from .probe import Probe
 from .probe_config import ProbeConfig
 from .replaying import replay
 
-__all__ = ["ApiError", "Client", "Probe", "ProbeConfig", "replay"]
+__all__ = [
+    "ApiError",
+    "Client",
+    "Probe",
+    "ProbeConfig",
+    "accelerate_probe",
+    "hf_callback",
+    "lightning_callback",
+    "megatron_hook",
+    "replay",
+]
