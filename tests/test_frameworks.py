@@ -49,6 +49,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     command = [sys.executable, "-m", "tests.framework_program", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    assert "the probe failed" not in done.stderr
     lines = {
         name: [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
         for name in FIRST
