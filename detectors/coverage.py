@@ -98,7 +98,7 @@ def _notes(facts: AttemptFacts) -> list[str]:
         notes.append(_silence(facts))
     if expected > len(facts.ranks) > 0:
         notes.append(f"{len(facts.ranks)} of {expected} ranks report")
-    return notes
+    return [*notes, *facts.probe_losses]
 
 
 def _silence(facts: AttemptFacts) -> str:

@@ -54,6 +54,8 @@ class AttemptFacts:
     """The iteration of the last report of each of them."""
     ended: bool = False
     """Whether a run_end event came."""
+    probe_losses: tuple[str, ...] = ()
+    """What the probes say they lost, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

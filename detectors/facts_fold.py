@@ -18,6 +18,7 @@ from firstfault.telemetry import Event, EventKind
 from ingest.blocks import IterationBlock
 
 from .facts import AttemptFacts
+from .probe_losses import ProbeLosses
 from .report_table import ReportTable
 from .roles import Role
 from .silence import present, silent
@@ -48,6 +49,7 @@ class FactsFold:
         self.judged_to: int | None = None
         self.positions = 0
         self.reports = ReportTable()
+        self.probe_losses = ProbeLosses()
         self.metrics: set[str] = set()
         self.layout: Layout | None = None
         self.contracts = BUILT_IN
@@ -76,6 +78,7 @@ class FactsFold:
         self.positions += len(block)
         self.metrics.update(block.numbers, block.checksums)
         self.reports.update(block, self.lateness_iterations)
+        self.probe_losses.update(block)
         self._follow_lr(block)
         self._follow_time(block)
 
@@ -107,6 +110,7 @@ class FactsFold:
             silent_ranks=tuple(standing.ranks_N[silent_N].tolist()),
             silent_since=tuple(standing.last_iteration_N[silent_N].tolist()),
             ended=self.ended,
+            probe_losses=self.probe_losses.notes(),
         )
 
     def snapshot(self) -> Mapping[str, Any]:
@@ -116,6 +120,7 @@ class FactsFold:
             "judged_to": self.judged_to,
             "positions": self.positions,
             "reports": self.reports.snapshot(),
+            "probe_losses": self.probe_losses.snapshot(),
             "metrics": sorted(self.metrics),
             "layout": None if self.layout is None else self.layout.to_plain(),
             "contracts": self.contracts.to_plain(),
@@ -134,6 +139,7 @@ class FactsFold:
         self.first_iteration, self.judged_to = state["first_iteration"], state["judged_to"]
         self.positions = state["positions"]
         self.reports.restore(state["reports"])
+        self.probe_losses.restore(state.get("probe_losses", {}))
         self.metrics = set(state["metrics"])
         self.layout = None if state["layout"] is None else Layout.from_plain(state["layout"])
         self.contracts = Contracts.from_plain(state["contracts"])

@@ -16,7 +16,7 @@ from .facts import AttemptFacts
 from .reports import placed
 
 KIND = "hardware"
-_ENDINGS = frozenset({"out_of_memory", "cuda", "collective", "gpu_hang"})
+_ENDINGS = frozenset({"out_of_memory", "cuda", "collective", "gpu_hang", "exception", "signal"})
 """Kinds of events after which a program seldom lives on, though no device need be broken."""
 MAX_NOTES = 64
 """Devices that are told of in one attempt; more are a host to be looked at as a whole."""

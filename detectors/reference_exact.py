@@ -24,7 +24,7 @@ PROVING_POSITIONS = 30
 within noise that are printed with three digits agree at one position in two: 30 in a row once in 1e9."""
 MAX_RANKS = 1000
 _CURVES = (Kind.CURVE, Kind.AGREED)
-_NOT_COMPARED = frozenset({"step_time_s"})
+_NOT_COMPARED = frozenset({"step_time_s", "probe_dropped", "probe_errors"})
 """Metrics with a contract that no two runs have in common."""
 
 

@@ -6,6 +6,8 @@
 
 No method raises into the trainer or waits for anything: what goes wrong is counted, logged once and sent, so
 that the verdict's coverage shows it. Where ``FIRSTFAULT=off`` is set, every method returns at once.
+
+In a forked child (a worker that loads data) the probe says nothing by itself; what is logged there is sent.
 """
 
 from __future__ import annotations
@@ -15,16 +17,21 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from . import forks
 from .emitters import Emitter, open_emitter
+from .last_words import ExceptionHooks, SigtermHandler, ending
 from .launch import Launch, launch_from
 from .probe_config import ProbeConfig
+from .probe_news import News
 from .probe_values import captured
-from .telemetry import WHOLE_ITERATION, Event, EventKind, Phase, Record
+from .run_facts import labels_of, start_facts
+from .telemetry import EventKind, Phase
 
 log = logging.getLogger("firstfault.probe")
 
@@ -45,7 +52,7 @@ def _harmless(method: Callable[Concatenate[Probe, P], R]) -> Callable[Concatenat
         try:
             return method(self, *args, **kwargs)
         except Exception as error:  # the outer edge of the probe: training goes on
-            self._failed(method.__name__, error)
+            self.note_error(method.__name__, error)
             return None
 
     return run
@@ -82,91 +89,120 @@ class Probe:
         self.is_on = False
         self.errors = 0
         """Failures inside the probe so far."""
-        self._place = (0, Phase.GATHER.label)
+        self.launch = Launch(run="run")
         self._told: set[str] = set()
+        self._labels: dict[str, str] = {}
         self._watch: Any = None
         self._next_iteration = 0
         self._stepped_s: float | None = None
-        self._beat_s = 0.0
-        self._owner = os.getpid()
+        self._is_child = self._has_crashed = False
+        self._hooks: ExceptionHooks | None = None
+        self._sigterm: SigtermHandler | None = None
+        self._news = News(self.launch, 1.0, lambda: (0, 0))
         if os.environ.get("FIRSTFAULT", "").lower() in OFF:
             return
         try:
             self.launch = _launch(run=run, rank=rank, world_size=world_size, attempt=attempt)
             self.config = config or ProbeConfig()
             self._open(sink or os.environ.get("FIRSTFAULT_SINK", ""))
-            self._declare_start(mesh, declared)
+            self._given = {"world_size": self.launch.world_size, "mesh": mesh, **declared}
+            self._declare_start()
         except Exception as error:  # the outer edge of the probe: a job of a thousand ranks starts without it
             self.is_on = False
-            self._failed("start", error)
+            self.note_error("start", error)
+
+    @property
+    def rank(self) -> int:
+        """The global rank of this process."""
+        return self.launch.rank
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the job; 1 where nobody says how many."""
+        return self.launch.world_size or 1
+
+    @property
+    def iteration(self) -> int:
+        """The iteration that is being trained: that of the next `step`."""
+        return self._next_iteration
 
     @_harmless
     def log(self, /, *, iteration: int, microbatch: int | None = None, **metrics: Any) -> None:
         """Send values of ``iteration``: numbers, text, checksums under names that end in ``_checksum``."""
-        kept = self._captured(metrics)
-        self._emitter.put(
-            Record(
-                run=self.launch.run,
-                rank=self.launch.rank,
-                iteration=iteration,
-                attempt=self.launch.attempt,
-                microbatch=WHOLE_ITERATION if microbatch is None else microbatch,
-                time=time.time(),
-                metrics=kept,
-            )
-        )
+        self._emitter.put(self._news.record(iteration, microbatch, self._captured(metrics)))
 
     @_harmless
     def event(self, /, kind: str, *, iteration: int | None = None, **details: object) -> None:
-        """Send an event: ``checkpoint``, ``resume``, ``data_change`` and what else the wire knows."""
+        """Send an event: ``checkpoint`` (the last iteration in it), ``resume`` (the first to come), …"""
         if iteration is None:
-            iteration = self._place[0]
+            iteration = self._news.place[0]
         elif kind == EventKind.RESUME.value:
             self._next_iteration = iteration
-        self._put_event(EventKind(kind), iteration, details)
+        self._emitter.put(self._news.event(EventKind(kind), iteration, details))
+
+    @_harmless
+    def declare(self, /, **fields: object) -> None:
+        """Say more of the run (layout, contracts of metrics, …); what was given to `Probe` stays as it is."""
+        news = {name: value for name, value in fields.items() if self._given.get(name) is None}
+        if self.rank:
+            news.pop("mesh", None)  # one rank tells the layout: reading it a thousand times takes minutes
+        if news:
+            self._emitter.put(self._news.event(EventKind.RUN_START, 0, news))
 
     def at(self, phase: str, iteration: int) -> None:
         """Say where the trainer is (``forward``, ``reduce_in``, …); heartbeats tell it."""
-        self._place = (iteration, phase)
+        self._news.place = (iteration, phase)
 
     @_harmless
     def watch(self, /, model: Any, optimizer: Any = None, **options: Any) -> None:
         """Measure ``model`` and ``optimizer`` from now on; ``options`` are those of `torch_metrics.Watch`."""
-        from importlib import import_module
-
         if self._watch is not None:
             self._watch.detach()
+        try:
+            layouts = import_module("firstfault.integrations.layouts")
+            self.declare(**layouts.declared_layout(model, optimizer, options.get("mesh")))
+        except Exception as error:  # an unknown layout is learned from the values
+            self.note_error("layout", error)
         watch_of = import_module("firstfault.torch_metrics").Watch
-        self._watch = watch_of(self, model, optimizer, **options)
+        self._watch = watch_of(self, model, optimizer, **{"iteration": self._next_iteration, **options})
 
     @_harmless
     def step(self, /, loss: Any = None, *, iteration: int | None = None, **metrics: Any) -> None:
         """The end of an iteration, after ``optimizer.step()``; iterations are counted where none is given."""
         iteration = self._next_iteration if iteration is None else iteration
         self._next_iteration = iteration + 1
-        self._place = (iteration, Phase.STATE.label)
+        self._news.place = (iteration, Phase.STATE.label)
         now_s = time.monotonic()
         if self._stepped_s is not None:
             metrics.setdefault("step_time_s", now_s - self._stepped_s)
         self._stepped_s = now_s
         if self._watch is not None:
-            self._watch.at_step(iteration, loss)
-        elif loss is not None:
+            self._watch.at_step(iteration, loss, metrics)
+            return
+        if loss is not None:
             metrics["loss"] = loss
         if metrics:
             self.log(iteration=iteration, **metrics)
 
+    def note_error(self, where: str, error: BaseException) -> None:
+        """Count a failure inside the probe, which is sent, and log it, each once."""
+        self.errors += 1
+        told = f"{where}: {type(error).__name__}: {error}"[:500]
+        if told not in self._told and len(self._told) < _MAX_TOLD:
+            self._told.add(told)
+            log.warning("the probe failed in %s", told)
+
     def close(self, timeout_s: float = 1.0) -> None:
         """Send what waits, for at most about ``timeout_s``, and end; also done when the interpreter exits."""
-        if not self.is_on or os.getpid() != self._owner:
+        if not self.is_on:
             return
-        self._end()
+        until_s = time.monotonic() + timeout_s
+        self._end(timeout_s / 2)
         self.is_on = False
         try:
-            self._emitter.close(timeout_s)
+            self._emitter.close(max(until_s - time.monotonic(), timeout_s / 4), self._news.last)
         except Exception as error:  # the outer edge of the probe: the job ends as it would without it
-            self._failed("close", error)
-        atexit.unregister(self.close)
+            self.note_error("close", error)
 
     def __enter__(self) -> Probe:
         return self
@@ -174,74 +210,92 @@ class Probe:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            self._say_last_words("exception", error, "")
         self.close()
+
+    def become_child(self) -> None:
+        """In a forked child: nothing is said by itself. Called by `forks`."""
+        self._is_child = True
+        self._watch = None
 
     def _open(self, sink: str) -> None:
         if not sink:
             raise ValueError("sink must be a file, http://… or kafka://…, or FIRSTFAULT_SINK must say it")
+        self._news = News(self.launch, self.config.heartbeat_s, self._losses)
         self._emitter: Emitter = open_emitter(
-            sink, self.config.emitter, self.launch, each_round=self._said_by_itself
+            sink, self.config.emitter, self.launch, each_round=self._each_round
         )
         self.is_on = True
-        atexit.register(self.close)
+        if self.config.last_words:
+            self._hooks = ExceptionHooks(self._say_last_words)
+        if self.config.on_sigterm:
+            self._sigterm = SigtermHandler.install(self._on_sigterm)
+        forks.remember(self)
+        forks.at_exit(self.close)
 
-    def _declare_start(self, mesh: object, declared: Mapping[str, object]) -> None:
-        fields = {"world_size": self.launch.world_size, "mesh": mesh, **declared}
-        known = {name: value for name, value in fields.items() if value is not None}
-        self._put_event(EventKind.RUN_START, 0, {**known, "hosts": {str(self.launch.rank): self.launch.host}})
+    def _declare_start(self) -> None:
+        """Say who trains on what, with what."""
+        known: dict[str, object] = {
+            **start_facts(self.rank, self.launch.host),
+            "heartbeat_s": self.config.heartbeat_s,
+            **self._given,
+        }
+        self._labels = labels_of(known, self.rank)
+        if self.rank:
+            known["mesh"] = None  # see `declare`
+        said = {name: value for name, value in known.items() if value is not None}
+        self._emitter.put(self._news.event(EventKind.RUN_START, 0, said))
 
     def _captured(self, metrics: Mapping[str, object]) -> dict[str, Any]:
         """The values as plain ones; what cannot be read is left out and counted."""
-        kept = {}
+        kept: dict[str, Any] = {}
+        if self._labels:
+            kept, self._labels = dict(self._labels), {}  # with the first record alone: a label stays
         for name, value in metrics.items():
             try:
                 kept[name] = captured(value)
             except Exception as error:  # the value is the user's object, whose methods may raise anything
-                self._failed(f"value {name!r:.80}", error)
+                self.note_error(f"value {name!r:.80}", error)
         return kept
 
+    def _losses(self) -> tuple[int, int]:
+        counts = self._emitter.counts
+        return counts.dropped, counts.errors + self.errors
+
+    def _each_round(self) -> Any:
+        if self._sigterm is not None:
+            self._sigterm.look()
+        return self._news.each_round() if hasattr(self, "_emitter") else ()
+
     @_harmless
-    def _end(self, /) -> None:
+    def _end(self, /, timeout_s: float) -> None:
+        atexit.unregister(self.close)
+        if self._is_child:
+            return
+        if self._hooks is not None:
+            self._hooks.remove()
+        if self._sigterm is not None:
+            self._sigterm.remove()
         if self._watch is not None:
-            self._watch.detach()
-        self._put_event(EventKind.RUN_END, max(self._next_iteration - 1, 0), {})
+            watch, self._watch = self._watch, None
+            watch.close(timeout_s)
+        # of one rank alone: whoever is done before the others must not end their run
+        self._news.end(max(self._next_iteration - 1, 0), is_whole=not self._has_crashed and not self.rank)
 
-    def _put_event(self, kind: EventKind, iteration: int, details: Mapping[str, object]) -> None:
-        self._emitter.put(
-            Event(
-                kind=kind,
-                run=self.launch.run,
-                rank=self.launch.rank,
-                iteration=iteration,
-                attempt=self.launch.attempt,
-                time=time.time(),
-                fields=details,
-            )
-        )
+    def _say_last_words(self, kind: str, error: BaseException | None, where: str) -> None:
+        """An event of what ends this process, or a thread of it."""
+        if not self.is_on or self._is_child:
+            return
+        self._has_crashed = self._has_crashed or kind == "signal" or not where
+        iteration, phase = self._news.place
+        details = ending(kind, error, where, phase, self.rank)
+        fields = {**details, "host": self.launch.host}
+        self._emitter.put(self._news.event(EventKind.HARDWARE, iteration, fields))
 
-    def _said_by_itself(self) -> Iterator[Record | Event]:
-        """Heartbeats; called on the sending thread."""
-        now_s = time.monotonic()
-        if now_s - self._beat_s >= self.config.heartbeat_s:
-            self._beat_s = now_s
-            iteration, phase = self._place
-            yield Event(
-                kind=EventKind.HEARTBEAT,
-                run=self.launch.run,
-                rank=self.launch.rank,
-                iteration=iteration,
-                attempt=self.launch.attempt,
-                time=time.time(),
-                fields={"phase": phase},
-            )
-
-    def _failed(self, where: str, error: Exception) -> None:
-        """Count a failure and log it, each once."""
-        self.errors += 1
-        told = f"{where}: {type(error).__name__}: {error}"[:500]
-        if told not in self._told and len(self._told) < _MAX_TOLD:
-            self._told.add(told)
-            log.warning("the probe failed in %s", told)
+    def _on_sigterm(self) -> None:
+        self._say_last_words("signal", None, "SIGTERM")
+        self.close()
 
 
 def _launch(**given: Any) -> Launch:

@@ -151,6 +151,8 @@ _CONTRACTS: Mapping[str, tuple[Kind, Phase, Mapping[str, Relation]]] = {
     "skipped": (Kind.CONTEXT, Phase.OPTIMIZER, {}),
     "tokens": (Kind.CONTEXT, Phase.DATA, {}),
     "step_time_s": (Kind.CONTEXT, Phase.STATE, {}),
+    "probe_dropped": (Kind.CONTEXT, Phase.STATE, {}),
+    "probe_errors": (Kind.CONTEXT, Phase.STATE, {}),
 }
 # The part after the slash changes the group: experts are replicated along expert-dp only, norms and
 # routers along tp too, tied embeddings between the first and the last stage.

@@ -1,40 +1,15 @@
-"""Making kafka-python clients that leave nothing behind when the broker does not answer."""
+"""What kafka-python clients of ours have in common; how they are made, training jobs know too."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from firstfault.emitters.kafka_clients import close_now, make_client
+
 from .errors import UnreadableInput
 
-_SENDER_END_S = 1.0
-"""Wait for a producer's thread that was told to stop; it looks up from its sockets many times a second."""
-
-
-def make_client(client_class: Any, settings: Mapping[str, object], shared: Mapping[str, object]) -> Any:
-    """A consumer, producer or admin client.
-
-    Of the ``shared`` settings, which one table of ours gives to all three classes, those are used that
-    this class knows: each refuses the others. A constructor that cannot bootstrap keeps its thread and
-    sockets for ever, one set per attempt, so the network client is made here and closed for it.
-
-    Raises:
-        kafka.errors.KafkaError: no bootstrap within ``bootstrap_timeout_ms``.
-    """
-    made: list[Any] = []
-    make_network = client_class.DEFAULT_CONFIG["kafka_client"]
-
-    def network(*args: Any, **settings: Any) -> Any:
-        made.append(make_network(*args, **settings))
-        return made[-1]
-
-    known = {name: value for name, value in shared.items() if name in client_class.DEFAULT_CONFIG}
-    try:
-        return client_class(**{**settings, **known, "kafka_client": network})
-    except BaseException:
-        for client in made:
-            client.close()
-        raise
+__all__ = ["check_settings", "close_now", "free_the_line", "make_client"]
 
 
 def check_settings(shared: Mapping[str, object]) -> None:
@@ -62,15 +37,3 @@ def free_the_line(consumer: Any) -> None:
     fetcher = consumer._fetcher
     if not getattr(fetcher, "_next_partition_records", True):
         fetcher._next_partition_records = None
-
-
-def close_now(producer: Any) -> None:
-    """Close a producer without waiting: whoever waits for a message of it is told that it failed.
-
-    ``close`` begins with ``flush``, whose timeout is an error that leaves the producer open, with its
-    threads (kafka-python 3.0.12), so that there must be nothing to flush.
-    """
-    producer.flush = lambda *_, **__: None
-    sender = producer._sender
-    producer.close(timeout=0)
-    sender.join(_SENDER_END_S)  # its sockets are closed as it ends

@@ -19,7 +19,9 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
 def test_a_step_is_sent_with_its_values_and_nonfinite_ones_stay_what_they_are(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     with firstfault.Probe(run="r", rank=0, sink=str(path)) as probe:
-        probe.step(float("nan"), grad_norm=float("-inf"), param_checksum=-2, host="node-1", tokens=7)
+        probe.step(
+            float("nan"), grad_norm=float("-inf"), param_checksum=-2, host="node-1", tokens=7, device="d"
+        )
     (record,) = [line for line in lines_of(path) if "event" not in line]
     assert record.pop("time") > 0
     assert record == {
@@ -32,6 +34,7 @@ def test_a_step_is_sent_with_its_values_and_nonfinite_ones_stay_what_they_are(tm
         "param_checksum": "fffffffffffffffe",
         "tokens": 7.0,
         "host": "node-1",
+        "device": "d",
     }
 
 
@@ -54,11 +57,13 @@ def test_what_the_user_gets_wrong_is_counted_and_not_raised(tmp_path: Path) -> N
     probe.log(iteration=0, loss=Hostile(), grad_norm=1.0)
     probe.log(loss=1.0)
     probe.event("no such event")
+    assert probe.errors == 3
     probe.watch(None, no_such_option=1)
     probe.close()
-    assert probe.errors == 4
-    (record,) = [line for line in lines_of(tmp_path / "run.jsonl") if "event" not in line]
-    assert record["grad_norm"] == 1.0
+    assert probe.errors > 3
+    first, *_, last = [line for line in lines_of(tmp_path / "run.jsonl") if "event" not in line]
+    assert first["grad_norm"] == 1.0
+    assert last["probe_errors"] == probe.errors
 
 
 def test_a_probe_that_cannot_start_is_off(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,6 +11,7 @@ from .config import EmitterConfig
 from .emitter import Counts, Emitter
 from .file_sink import FileSink, path_of_rank
 from .sink import Sink
+from .spill import Spill
 
 __all__ = ["Counts", "Emitter", "EmitterConfig", "open_emitter"]
 
@@ -22,16 +23,36 @@ def open_emitter(
     *,
     each_round: Callable[[], Iterable[Record | Event]] = tuple,
 ) -> Emitter:
-    """An emitter to ``sink``: a file's path.
+    """An emitter to ``sink``: ``file.jsonl``, ``http(s)://host:port`` or ``kafka://host:port/topic``.
 
     Raises:
-        ValueError: an address that is none.
+        ValueError: an address that is none, or one that needs what is not installed.
     """
-    return Emitter(_open_sink(sink, launch), config, each_round=each_round)
+    open_sink = _sink_opener(sink, config, launch)
+
+    def open_spill() -> Spill | None:
+        if _is_file(sink) or not config.max_spill_bytes:
+            return None  # a file on a full disk does not wait on the same disk
+        owner = f"{launch.run}\n{launch.rank}"
+        return Spill(config.spill_dir, sink, owner, config.max_spill_bytes, adopts=launch.local_rank == 0)
+
+    return Emitter(open_sink, config, open_spill=open_spill, each_round=each_round)
 
 
-def _open_sink(sink: str, launch: Launch) -> Sink:
-    scheme, has_scheme, _ = sink.partition("://")
-    if has_scheme and scheme != "file":
-        raise ValueError(f"sink must be a file, http://… or kafka://…, got {sink!r}")
-    return FileSink(path_of_rank(Path(sink.removeprefix("file://")), launch.rank, launch.world_size))
+def _sink_opener(sink: str, config: EmitterConfig, launch: Launch) -> Callable[[], Sink]:
+    if _is_file(sink):
+        path = path_of_rank(Path(sink.removeprefix("file://")), launch.rank, launch.world_size)
+        return lambda: FileSink(path)
+    if sink.startswith("kafka://"):
+        from .kafka_sink import KafkaSink
+
+        return lambda: KafkaSink(sink, config)
+    if sink.startswith(("http://", "https://")):
+        from .http_sink import HttpSink
+
+        return lambda: HttpSink(sink, config)
+    raise ValueError(f"sink must be a file, http://…, https://… or kafka://…, got {sink!r}")
+
+
+def _is_file(sink: str) -> bool:
+    return "://" not in sink or sink.startswith("file://")

@@ -1,33 +1,40 @@
-"""The one thread that sends: it takes what waits, hands it to the sink, and waits where the sink is away.
+"""The one thread that sends: it takes what waits, hands it to the sink, and stores it where the sink is away.
 
-log ─put→ Pending ─take→ lines ─batch→ sink
-                            └─ away ─→ spill on disk ─ back ─→ sink
+    put → Pending ─┬─ lines ─ batch ─────────────→ sink
+                   └─ sink away → Spill on disk ─→ sink, in order, once it is back
+
+Whoever calls `put` only appends to a queue. `close` waits for the thread, then stores what is left itself: a
+thread that hangs in a sink holds nothing up.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import queue
-import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from .. import forks
 from ..telemetry import Event, Record
 from .config import EmitterConfig
+from .delivery import Delivery, batches
 from .lines import line_of
-from .pending import Pending
-from .sink import Sink, SinkAway, SinkRefused, SinkTooLarge
+from .pending import Item, Pending
+from .sink import Sink
+from .spill import Spill
 
 log = logging.getLogger("firstfault.probe")
 
-_AGAIN_S = 60.0
-"""Between two lines in the log about the same trouble: a trainer's log is for training."""
+_THREAD_SHARE = 0.6
+"""Part of the time to close that the thread gets before its send is interrupted."""
+_LEAST_SEND_S = 0.05
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Counts:
     """What became of the records and events so far."""
 
@@ -36,7 +43,11 @@ class Counts:
     dropped: int = 0
     """Records and events that nobody will see: the queue or the disk was full, or the sink refused them."""
     errors: int = 0
-    """Values that cannot be sent, and failures inside the probe."""
+    """Values that cannot be sent, and failures of the sending thread."""
+    waiting: int = 0
+    """Records and events in memory."""
+    is_spilled: bool = False
+    """Whether some wait on disk."""
 
 
 class Emitter:
@@ -44,129 +55,241 @@ class Emitter:
 
     def __init__(
         self,
-        sink: Sink,
+        open_sink: Callable[[], Sink],
         config: EmitterConfig,
         *,
+        open_spill: Callable[[], Spill | None] = lambda: None,
         each_round: Callable[[], Iterable[Record | Event]] = tuple,
     ) -> None:
-        self.counts = Counts()
-        self._sink, self._config = sink, config
-        self._each_round = each_round
-        self._pending = Pending(config.max_queue_records, config.max_queue_bytes)
+        self._open_sink, self._open_spill, self._each_round = open_sink, open_spill, each_round
+        self._config = config
+        self._is_child = False
+        self._last: Callable[[], Iterable[Record | Event]] = tuple
+        self._sink: Sink | None = None
+        self._thread: threading.Thread | None = None
+        self._reset()
+        self._start()
+        forks.remember(self)
+
+    @property
+    def counts(self) -> Counts:
+        """What became of everything so far."""
+        spill = self._spill
+        spilled = 0 if spill is None else spill.dropped
+        return Counts(
+            sent=self._delivery.sent,
+            dropped=self._lost + self._delivery.lost + self._pending.dropped + spilled,
+            errors=self._errors,
+            waiting=len(self._pending),
+            is_spilled=bool(spill),
+        )
+
+    def put(self, item: Item) -> None:
+        """Let ``item`` be sent soon; never blocks, never raises."""
+        self._pending.put(item)
+        if self._thread is None:
+            self._start()
+
+    def close(self, timeout_s: float, last: Callable[[], Iterable[Record | Event]] = tuple) -> None:
+        """Send what waits, then ``last``, for about ``timeout_s``; what is left waits on disk, or is lost."""
+        thread, self._thread = self._thread, _CLOSED
+        if thread is None or thread is _CLOSED:
+            return
+        self._deadline_s = time.monotonic() + timeout_s * _THREAD_SHARE
+        self._last = last
+        self._is_closing = True
+        self._wake.put(None)
+        thread.join(timeout_s * _THREAD_SHARE)
+        if thread.is_alive():
+            if self._sink is not None:
+                self._sink.interrupt()
+            thread.join(timeout_s * (1 - _THREAD_SHARE) / 2)
+        if self._turn.acquire(timeout=timeout_s * (1 - _THREAD_SHARE) / 2):
+            try:
+                self._leave()
+            finally:
+                self._turn.release()
+
+    def become_child(self) -> None:
+        """In a forked child: nothing of the parent's is sent again; a thread starts once something is put."""
+        self._each_round = tuple
+        self._is_child = True
+        # the parent's connections stay open here: some clients say goodbye as they are collected, and wait
+        _INHERITED.append((self._sink, self._spill))
+        self._reset()
+
+    def _reset(self) -> None:
+        self._sink = None
+        self._spill: Spill | None = None
+        self._pending = Pending(self._config.max_queue_records, self._config.max_queue_bytes)
         # put() of this queue may be interrupted by itself, unlike an Event's set(): signal handlers may close
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._is_closing = False
-        self._deadline_s = 0.0
+        self._turn = threading.Lock()
+        """Held while lines change their place, never while they are sent."""
         self._in_flight: list[bytes] = []
-        self._failures = 0
-        self._next_try_s = 0.0
-        self._told_s = -_AGAIN_S
+        self._delivery = Delivery(self._config)
+        self._is_closing = self._has_left = False
+        self._deadline_s = 0.0
+        self._last = tuple
+        self._lost = self._errors = 0
+        self._thread = None
+
+    def _start(self) -> None:
+        self._sink = self._open_sink()
+        if self._is_child:
+            forks.at_exit(functools.partial(self.close, 1.0))
         self._thread = threading.Thread(target=self._run, name="firstfault-probe", daemon=True)
         self._thread.start()
 
-    def put(self, item: Record | Event) -> None:
-        """Let ``item`` be sent soon; never blocks, never raises."""
-        if not self._is_closing:
-            self._pending.put(item)
-
-    def close(self, timeout_s: float) -> None:
-        """Send what waits, for at most about ``timeout_s``; then it is over."""
-        if self._is_closing:
-            return
-        self._deadline_s = time.monotonic() + timeout_s
-        self._is_closing = True
-        self._wake.put(None)
-        self._thread.join(timeout_s)
-        if self._thread.is_alive():
-            self._sink.interrupt()
-
     def _run(self) -> None:
-        while not self._is_closing:
+        try:
+            self._spill = self._open_spill()
+        except Exception as error:  # without a disk the queue in memory is all there is
+            self._delivery.tell("records cannot wait on disk", error)
+        while not self._has_left:
+            is_last = self._is_closing
+            self._round(self._each_round)
+            if is_last:
+                self._round(self._take_last())
+                break
             with contextlib.suppress(queue.Empty):
                 self._wake.get(timeout=self._config.flush_s)
-            self._round()
-        self._sink.close()
+        with self._turn:
+            self._leave()
 
-    def _round(self) -> None:
+    def _round(self, news: Callable[[], Iterable[Record | Event]]) -> None:
         try:
-            for item in self._each_round():
+            for item in news():
                 self._pending.put(item)
             self._deliver()
+        except _Left:
+            pass
         except Exception as error:  # the outer edge: whatever goes wrong here, training goes on
-            self.counts.errors += 1
-            self._tell("the probe failed", error)
-        self.counts.dropped += self._pending.dropped
-        self._pending.dropped = 0
+            self._errors += 1
+            self._delivery.tell("the probe failed", error)
+
+    def _take_last(self) -> Callable[[], Iterable[Record | Event]]:
+        last, self._last = self._last, tuple
+        return last
 
     def _deliver(self) -> None:
-        while len(self._pending) and time.monotonic() >= self._next_try_s:
-            lines = self._encoded(self._config.max_batch_records)
-            for batch in batches(lines, self._config):
-                if not self._sent(batch):
-                    self._pending.put_back(lines[lines.index(batch[0]) :])
+        while self._spill or len(self._pending):
+            is_away = self._delivery.is_paused and not self._is_closing
+            if self._spill or is_away:
+                self._store_pending()
+            if is_away or not (self._send_spilled() if self._spill else self._send_pending()):
+                return
+            if self._is_closing and time.monotonic() > self._deadline_s:
+                return
+
+    def _send_spilled(self) -> bool:
+        """Send from the disk what waits there the longest; whether the sink takes more."""
+        assert self._spill is not None
+        with self._turn:
+            lines = self._spill.peek()
+        for batch in batches(lines, self._config):
+            if not self._send(batch):
+                return False
+            with self._taking_turn():
+                self._spill.advance(len(batch))
+        return True
+
+    def _send_pending(self) -> bool:
+        """Send what waits in memory; whether the sink takes more."""
+        with self._taking_turn():
+            self._in_flight = lines = self._encoded()
+        for batch in batches(lines, self._config):
+            if not self._send(batch):
+                with self._taking_turn():
+                    self._store(self._in_flight)
+                    self._in_flight = []
+                # the sink just failed: what came meanwhile is stored when it is tried again
+                return False
+            with self._taking_turn():
+                self._in_flight = self._in_flight[len(batch) :]
+        return True
+
+    def _store_pending(self) -> None:
+        """Everything in memory waits behind what waits on disk, as long as there is room."""
+        while self._spill is not None and len(self._pending):
+            with self._taking_turn():
+                if not self._store(self._encoded()):
                     return
 
-    def _encoded(self, most: int) -> list[bytes]:
+    def _store(self, lines: list[bytes]) -> bool:
+        """Let ``lines`` wait, on disk if there is room; whether there is."""
+        try:
+            if self._spill is None:
+                self._pending.put_back(lines)
+                return False
+            if lines:
+                self._spill.append(lines)
+            return True
+        except OSError as error:
+            self._pending.put_back(lines)
+            self._delivery.tell("records cannot wait on disk", error)
+            return False
+
+    def _leave(self) -> None:
+        """The end: what is left waits on disk, or is lost. Holds the turn."""
+        if self._has_left:
+            return
+        self._has_left = True
+        self._store_left(self._in_flight)
+        for item in self._take_last()():
+            self._pending.put(item)
+        self._store_left([])
+        counts = self.counts
+        if self._spill is not None and self._spill:
+            log.warning("telemetry waits in %s and is sent at the next start", self._spill.folder)
+        if counts.dropped:
+            log.warning("%d records and events of telemetry were lost", counts.dropped)
+        with contextlib.suppress(OSError):
+            if self._spill is not None:
+                self._spill.close()
+        if self._sink is not None:
+            self._sink.close()
+
+    def _store_left(self, left: list[bytes]) -> None:
+        while left or len(self._pending):
+            if left and not self._store(left):
+                self._lost += len(self._pending)  # the first of which is what could not be stored
+                self._pending.take(len(self._pending))
+            left = self._encoded()
+
+    @contextlib.contextmanager
+    def _taking_turn(self) -> Iterator[None]:
+        """Lines may change their place, unless `close` did not wait for us."""
+        with self._turn:
+            if self._has_left:
+                raise _Left
+            yield
+
+    def _encoded(self) -> list[bytes]:
         lines = []
-        for item in self._pending.take(most):
+        for item in self._pending.take(self._config.max_batch_records):
             line, bad = line_of(item)
-            self.counts.errors += bad
+            self._errors += bad
             if line is None:
-                self.counts.dropped += 1
+                self._lost += 1
             else:
                 lines.append(line)
         return lines
 
-    def _sent(self, batch: Sequence[bytes]) -> bool:
+    def _send(self, batch: Sequence[bytes]) -> bool:
         """Whether ``batch`` is dealt with; False where it must be tried again."""
-        left_s = self._deadline_s - time.monotonic() if self._is_closing else self._config.send_timeout_s
-        try:
-            rejected = self._sink.send(batch, max(0.05, min(left_s, self._config.send_timeout_s)))
-        except SinkTooLarge as error:
-            if len(batch) > 1:
-                half = len(batch) // 2
-                return self._sent(batch[:half]) and self._sent(batch[half:])
-            self._refused(1, error)
-            return True
-        except SinkRefused as error:
-            self._refused(len(batch), error)
-            return True
-        except SinkAway as error:
-            self._failed(error)
-            return False
-        self.counts.sent += len(batch) - rejected
-        self.counts.dropped += rejected
-        self._failures = 0
-        return True
-
-    def _refused(self, lines: int, error: SinkRefused) -> None:
-        self.counts.dropped += lines
-        self._tell("the sink refused telemetry", error)
-
-    def _failed(self, error: SinkAway) -> None:
-        self._failures += 1
-        wait_s = min(self._config.backoff_s * 2 ** min(self._failures - 1, 20), self._config.backoff_max_s)
-        # jitter: not for secrets, but so that a thousand ranks do not knock at the same moment
-        wait_s = max(wait_s * random.uniform(0.5, 1.0), error.retry_after_s)
-        self._next_try_s = time.monotonic() + wait_s
-        self._tell("the sink is away", error)
-
-    def _tell(self, what: str, error: Exception) -> None:
-        now_s = time.monotonic()
-        if now_s - self._told_s >= _AGAIN_S:
-            self._told_s = now_s
-            log.warning("%s: %s", what, error)
+        timeout_s = self._config.send_timeout_s
+        if self._is_closing:
+            timeout_s = min(timeout_s, max(self._deadline_s - time.monotonic(), _LEAST_SEND_S))
+        assert self._sink is not None
+        return self._delivery.send(self._sink, batch, timeout_s)
 
 
-def batches(lines: Sequence[bytes], config: EmitterConfig) -> Iterator[list[bytes]]:
-    """``lines`` in order, in pieces of the size that a message may have."""
-    batch: list[bytes] = []
-    size = 0
-    for line in lines:
-        if batch and (len(batch) >= config.max_batch_records or size + len(line) > config.max_batch_bytes):
-            yield batch
-            batch, size = [], 0
-        batch.append(line)
-        size += len(line) + 1
-    if batch:
-        yield batch
+class _Left(Exception):
+    """`close` did not wait: what this thread holds was taken from it."""
+
+
+_INHERITED: list[object] = []
+"""What a forked child has of its parent's and must not touch."""
+_CLOSED = threading.Thread(name="firstfault-closed")
+"""Stands where no thread may be started any more."""
