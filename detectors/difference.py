@@ -138,16 +138,23 @@ def narrow(origin: Origin, others: Sequence[Evidence]) -> Origin:
 
 
 def _behind_norm(origin: Origin, others: Sequence[Evidence]) -> set[int]:
-    """Of ranks whose norms differ, those whose checksums do so too; empty where these say no less."""
+    """Of ranks whose norms differ, those whose checksums do so too; empty where these say no less.
+
+    Checksums of the gradient decide before those of state: a norm that differs scales the update of all who
+    share it, so that their state parts with it although one of them alone got another gradient.
+    """
     if origin.metric != "grad_norm":
         return set()
-    odd = {
-        rank
-        for other in others
-        if other.metric.startswith(REPLICATED) and not other.is_tie and other.first_bad == origin.iteration
-        for rank in other.ranks
-    }
-    return odd if odd < set(origin.ranks) else set()
+    for metrics in (("grad_checksum",), REPLICATED):
+        odd = {
+            rank
+            for other in others
+            if other.metric.startswith(metrics) and not other.is_tie and other.first_bad == origin.iteration
+            for rank in other.ranks
+        }
+        if odd and odd < set(origin.ranks):
+            return odd
+    return set()
 
 
 def _narrowed(origin: Origin, ranks: Collection[int], reason: str, *, is_tie: bool = False) -> Origin:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from firstfault.telemetry import Phase
 
 from .advice import advise
+from .agreed_before import confirm_agreed
 from .case import Case
 from .cause_graph import phase_of
 from .causes import rank_causes
@@ -51,7 +52,8 @@ def fuse(run: str, attempts: Sequence[AttemptFindings], inputs: InputFacts) -> V
     incidents: list[Incident] = []
     judged: list[AttemptVerdict] = []
     for at, alone in enumerate(ordered):
-        findings = ordered[at] = meet(alone, ordered[:at], incidents)
+        findings = meet(confirm_agreed(alone, ordered[:at]), ordered[:at], incidents)
+        ordered[at] = findings
         earlier = [one.facts for one in ordered if one.facts.attempt < findings.facts.attempt]
         found = _incidents(run, findings, earlier, incidents)
         incidents.extend(found)

@@ -69,7 +69,7 @@ def meet(
     else:
         why = "no checksum was reported of an iteration that a later attempt repeated"
         return _with_check(later, CheckState.NOT_RUN, why)
-    if not _is_same_job(reference.facts, later.facts):
+    if not is_same_job(reference.facts, later.facts):
         return _with_check(later, CheckState.NOT_RUN, "attempts differ in layout, software or world size")
     metrics = tuple(sorted({one.row.metric for one in repeated}))
     checked = _with_check(later, CheckState.RAN, "", metrics)
@@ -110,7 +110,8 @@ def _repeated(one: Trail | None, two: Trail | None) -> Iterator[_Repeated]:
             yield _Repeated(row, ranks_R.astype(np.int32), equal_R)
 
 
-def _is_same_job(one: AttemptFacts, two: AttemptFacts) -> bool:
+def is_same_job(one: AttemptFacts, two: AttemptFacts) -> bool:
+    """Whether two attempts say that they are of one layout, one software and one world size."""
     told = ("software", "world_size", "precision")
     is_told_same = all(one.run_start.get(key) == two.run_start.get(key) for key in told)
     return is_told_same and fingerprint(one.layout) == fingerprint(two.layout)

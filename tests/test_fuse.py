@@ -344,3 +344,14 @@ def test_a_number_that_differed_once_is_confirmed_by_state_of_the_same_rank_that
     assert (first.metric, first.interval, first.ranks) == ("grad_norm", (71, 72), (3,))
     assert incident.causes[0].stage == "reduce"
     assert len(verdict(norm, divergence([5], 80, 60)).incidents) == 2
+
+
+def test_of_ranks_that_share_a_norm_the_one_with_another_gradient_is_named() -> None:
+    layout = mesh(("dp", 2), ("ep", 4))
+    norm = evidence(Pattern.COLLECTIVE_MISMATCH, "grad_norm", 411, detector="agreement", ranks=(4, 5, 6, 7))
+    gradient = evidence(
+        Pattern.COLLECTIVE_MISMATCH, "grad_checksum", 411, detector="checksum_vote", ranks=(7,)
+    )
+    state = divergence([4, 5, 6, 7], 411, 410)
+    judged = verdict(norm, gradient, state, layout=layout)
+    assert (judged.incidents[0].first.ranks, judged.incidents[0].first.tie) == ((7,), False)

@@ -89,6 +89,11 @@ def test_delays_count_logged_points_from_the_onset_and_nothing_before_it() -> No
     assert onset_errors([row]) == [80]  # the root is the early one
 
 
+def test_a_restore_that_comes_back_wrong_is_no_false_alarm_at_the_iteration_of_its_checkpoint() -> None:
+    row = a_row(DRIFT, a_found(DRIFT, 40), onset=40, injected_at=53)
+    assert row.false_alarms == 0
+
+
 def test_false_alarms_are_a_rate_over_healthy_points() -> None:
     rows = [
         a_row("healthy", a_found(DRIFT, 7), healthy_points=50_000),

@@ -235,3 +235,25 @@ def test_a_checksum_differs_in_the_trail_where_any_of_its_bits_does() -> None:
         whole = block({"param_checksum": [[hex(0x9F3A)[2:], hex(0x9F3A ^ (1 << bit))[2:]]]})
         (row,) = trail_of([whole]).rows_from(0)
         assert row.words_R[0] != row.words_R[1], bit
+
+
+def test_of_two_replicas_that_part_at_a_resume_and_agreed_before_it_one_is_confirmed() -> None:
+    first, second = attempts(ranks=2, mesh=[["dp", 2]])
+    second.check("param_checksum", lambda t, rank: digest(t, "lost", rank))
+    (incident,) = judged(first, second)["incidents"]
+    assert (incident["certainty"], incident["first"]["tie"]) == ("confirmed", True)
+    assert incident["first"]["rank_count"] == 2
+    never_agreed = judged(second)["incidents"]
+    assert [one["certainty"] for one in never_agreed] == ["suspected"]
+
+
+def test_replicas_that_agreed_now_and_then_alone_are_only_suspected_after_a_resume() -> None:
+    first, second = attempts(ranks=2, mesh=[["dp", 2]])
+    first.check("param_checksum", lambda t, rank: digest(t, rank if t % 50 else 0))
+    second.check("param_checksum", lambda t, rank: digest(t, "apart", rank))
+    confirmed = [
+        one
+        for one in judged(first, second)["incidents"]
+        if one["certainty"] == "confirmed" and one["first"]["attempt"] == 1
+    ]
+    assert confirmed == []

@@ -280,3 +280,17 @@ def test_ranks_of_different_experts_may_not_read_the_same_data() -> None:
     same[200:, 3] = same[200:, 4]
     truth = judge_truth(replace(twin, checksums={**sums, "data_checksum": same}), twin, FAULT)
     assert (truth.tiers[Tier.CHECKSUMS].label, truth.tiers[Tier.CHECKSUMS].ranks) == ("silent_drift", (3, 4))
+
+
+def test_a_checksum_that_some_stages_alone_report_is_compared_among_them() -> None:
+    layout = Layout(("pp", "dp"), {at: (at // 2, at % 2) for at in range(8)})
+    twin = healthy(layout=layout)
+    ends = np.isin(twin.ranks_R, (0, 1, 6, 7))
+    tied = np.where(ends, twin.checksums["param_checksum"], np.uint64(0))
+    present = {**twin.present, "param_checksum/tied": np.repeat(ends[None], len(twin), axis=0)}
+    twin = replace(twin, checksums={**twin.checksums, "param_checksum/tied": tied}, present=present)
+    parted = tied.copy()
+    parted[200:, 7] += np.uint64(1)
+    faulty = replace(twin, checksums={**twin.checksums, "param_checksum/tied": parted})
+    (broken,) = broken_relations(faulty, twin)
+    assert (broken.metric, broken.ranks, broken.iteration) == ("param_checksum/tied", (7,), 200)

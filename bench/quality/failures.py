@@ -10,6 +10,8 @@ from .floors import FAST_SUSPECTED_POINTS, SHIFT_POINTS
 from .row import Row
 from .scores import covers, rank_class
 
+TWO = 2
+"""Replicas between whom no vote decides."""
 _MOST = 400
 """Lines of one list: more of the same teach nothing."""
 
@@ -38,9 +40,11 @@ def wrong(row: Row) -> Iterator[str]:
     if not row.is_right:
         yield "missed" if not row.judgement.confirmed else "wrong label"
         return
+    named = rank_class(row)
     is_best = row.root is not None and row.root.ranks == row.truth.suspects
-    if row.truth.ranks and row.tier is not Tier.CURVE and rank_class(row) != "exact" and not is_best:
-        yield f"rank {rank_class(row)}"
+    is_of_two = row.truth.replicas == TWO and named == "tie"
+    if row.truth.ranks and row.tier is not Tier.CURVE and named != "exact" and not (is_best or is_of_two):
+        yield f"rank {named}"
     if not covers(row):
         yield "onset outside the interval"
     late = row.points_late

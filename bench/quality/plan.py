@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, zip_longest
+from itertools import pairwise
 from pathlib import Path
 
 from .case import Origin, Spec, Tier
@@ -42,6 +42,8 @@ class Task:
 
 GROUPS = (24, 1000)
 """Jobs of the rig, each healthy once and struck by four faults: quick, full."""
+SMALL = (40, 200)
+"""Small jobs of the rig, each struck by six faults: quick, full."""
 SURROGATES = (150, 2000)
 """Surrogates of recorded healthy curves: quick, full."""
 PEER_SURROGATES = 14
@@ -57,12 +59,14 @@ def tasks(
 ) -> list[Task]:
     """All cases of one measurement, kinds in turn, so that a part of them is a fair sample."""
     groups = list(rig_tasks(first_seed, is_full=is_full, peers=peers))
+    small = list(small_tasks(first_seed, is_full=is_full))
     curves = [
         *curve_tasks(first_seed, is_full=is_full, peers=peers),
         *healthy_tasks(first_seed, recorded, is_full=is_full, peers=peers),
     ]
     # a group takes as long as some fifty curves: spread, the time left can be told from the time taken
-    every = [task for part in zip_longest(groups, _shares(curves, len(groups))) for task in _flat(part)]
+    shares = [_shares(tasks, len(groups)) for tasks in (small, curves)]
+    every = [task for part in zip(groups, *shares, strict=True) for task in _flat(*part)]
     return [task for task in every if task.specs[0].family.startswith(only)]
 
 
@@ -73,6 +77,14 @@ def rig_tasks(first_seed: int, *, is_full: bool, peers: tuple[str, ...]) -> Iter
     for number in range(GROUPS[is_full]):
         is_asked = is_full or number < PEER_GROUPS
         yield Task(specs=tuple(rig_specs(first_seed + number)), peers=peers if is_asked else ())
+
+
+def small_tasks(first_seed: int, *, is_full: bool) -> Iterator[Task]:
+    """Small jobs of the rig."""
+    from .small_cases import small_specs
+
+    for number in range(SMALL[is_full]):
+        yield Task(specs=tuple(small_specs(first_seed + number)))
 
 
 def healthy_tasks(
@@ -111,9 +123,11 @@ def find_spec(origin: Origin, family: str, seed: int) -> Spec:
     """
     from .healthy_cases import surrogate_spec
     from .rig_cases import rig_specs
+    from .small_cases import small_specs
 
     known = [curve_spec(family, seed)] if origin is Origin.CURVE and family in CURVES else []
     known += rig_specs(seed) if origin is Origin.RIG else []
+    known += small_specs(seed) if origin is Origin.SMALL else []
     known += [surrogate_spec(seed)] if origin is Origin.SURROGATE else []
     for spec in known:
         if spec.family == family:
@@ -143,6 +157,5 @@ def _shares(tasks: Sequence[Task], parts: int) -> list[list[Task]]:
     return [list(tasks[start:stop]) for start, stop in pairwise(edges)]
 
 
-def _flat(part: tuple[Task | None, list[Task] | None]) -> list[Task]:
-    group, curves = part
-    return [*([] if group is None else [group]), *(curves or [])]
+def _flat(group: Task, *others: Sequence[Task]) -> list[Task]:
+    return [group, *(task for tasks in others for task in tasks)]

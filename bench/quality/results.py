@@ -52,21 +52,22 @@ def figures(
     is_full: bool,
 ) -> dict[str, Any]:
     """Everything that is published, as plain data."""
-    contenders = compare(rows)
+    plain = [row for row in rows if row.spec.origin is not Origin.SMALL]
+    contenders = compare(plain)
     return {
         "mode": "full" if is_full else "quick",
         "cases": len({row.spec.key for row in rows}),
-        "labels": _labels(scored(rows)),
+        "labels": _labels(scored(plain)),
         "floors": [
             _floor(one) for one in [*floors(rows), *reference_floors(references), *outlier_floors(outcomes)]
         ],
-        "tiers": {tier.value: _tier([row for row in rows if row.tier is tier]) for tier in Tier},
-        "mattered": _by_matter(rows),
-        "causes": _pairs(cause_confusion(rows)),
-        "families": _families(rows),
+        "tiers": {tier.value: _tier([row for row in plain if row.tier is tier]) for tier in Tier},
+        "mattered": _by_matter(plain),
+        "causes": _pairs(cause_confusion(plain)),
+        "families": _families(plain),
         "outliers": _outliers(outcomes),
         "contenders": [_contender(one) for one in contenders],
-        "rank_contenders": _rank_contenders(rows),
+        "rank_contenders": _rank_contenders(plain),
         "lost": lost_columns(contenders),
         "missing_peers": list(missing),
     }

@@ -26,7 +26,8 @@ from .case import TIERS, Origin, Recording, Spec, Tier, Truth
 
 TAIL_ITERATIONS = 200
 """How long a run goes on behind its fault: slow ones show within it, and the rest says nothing new."""
-_LOUD = (Kind.NAN, Kind.INF, Kind.INF_MINUS_INF, Kind.NAN_INPUT, Kind.LOG_OF_ZERO, Kind.EXPONENT_OVERFLOW)
+LOUD = (Kind.NAN, Kind.INF, Kind.INF_MINUS_INF, Kind.NAN_INPUT, Kind.LOG_OF_ZERO, Kind.EXPONENT_OVERFLOW)
+"""Faults that end in a non-finite value at once."""
 _GROWING = (
     Kind.LR_JUMP,
     Kind.LR_JUMP,
@@ -35,7 +36,7 @@ _GROWING = (
     Kind.BAD_BATCHES,
     Kind.WRONG_NORMALIZATION,
 )
-_STATE = (
+STATE = (
     Kind.MISSING_SYNC,
     Kind.NORM_DESYNC,
     Kind.STUCK_BIT,
@@ -43,6 +44,7 @@ _STATE = (
     Kind.CORRUPT_RESTORE,
     Kind.INCOMPLETE_RESTORE,
 )
+"""Faults that break the agreement of replicated state, where they find it."""
 _STATE_SITES = (Site.PARAMETER, Site.FIRST_MOMENT, Site.SECOND_MOMENT, Site.REDUCE_OUT)
 _COMPUTED = (
     Kind.RELATIVE_ERROR,
@@ -64,7 +66,7 @@ _TRIES = 50
 def rig_specs(seed: int) -> list[Spec]:
     """The cases of one group, the healthy one first."""
     job = job_of(seed)
-    names = [f"{_HEALTHY}:{variety_of(seed).value}", *(_family(fault) for fault in faults_of(seed, job))]
+    names = [f"{_HEALTHY}:{variety_of(seed).value}", *(family_of(fault) for fault in faults_of(seed, job))]
     return [Spec(origin=Origin.RIG, family=name, seed=seed, tiers=TIERS) for name in names]
 
 
@@ -80,45 +82,48 @@ def job_of(seed: int) -> Job:
 def faults_of(seed: int, job: Job) -> list[Fault]:
     """The faults that strike the job of a seed: no two of one kind at one site."""
     rng = random.Random(f"quality/{seed}")
-    menus: tuple[Sequence[Kind], ...] = (_LOUD, _STATE, _COMPUTED, _COMPUTED)
+    menus: tuple[Sequence[Kind], ...] = (LOUD, STATE, _COMPUTED, _COMPUTED)
     if seed % 2:
-        menus = (_LOUD, _GROWING, _GROWING, _STATE)
+        menus = (LOUD, _GROWING, _GROWING, STATE)
     if job.layout.name is not LayoutName.DP:
-        menus = (_LOUD, _STATE, tuple(LAYOUT_ENTRIES), _COMPUTED)
+        menus = (LOUD, STATE, tuple(LAYOUT_ENTRIES), _COMPUTED)
     found: dict[str, Fault] = {}
     for menu in menus:
-        fault = _drawn(job, rng, menu)
-        found.setdefault(_family(fault), fault)
+        fault = drawn_fault(job, rng, menu, is_state=menu is STATE)
+        found.setdefault(family_of(fault), fault)
     return list(found.values())
 
 
 def make_group(seed: int) -> Iterator[tuple[Spec, Recording]]:
     """Run the jobs of a group: each case with its recording."""
+    job = job_of(seed)
+    yield from zip(rig_specs(seed), recordings(job, faults_of(seed, job), TAIL_ITERATIONS), strict=True)
+
+
+def recordings(job: Job, faults: Sequence[Fault], tail_iterations: int) -> Iterator[Recording]:
+    """The recording of the healthy job, and of each fault that strikes it."""
     from firstfault.drill.rig.engine import fork
     from firstfault.drill.rig.recording import record_run
 
-    job = job_of(seed)
-    specs = {spec.family: spec for spec in rig_specs(seed)}
-    healthy = next(iter(specs.values()))
     twin = None
-    for branch in fork(job, faults_of(seed, job), TAIL_ITERATIONS):
+    for branch in fork(job, faults, tail_iterations):
         said = record_run(branch.said)
         lines = _lines(branch.said)
         if branch.fault is None or twin is None:
             twin = said
             truths = {tier: Truth(label=_HEALTHY) for tier in Tier}
-            yield healthy, _recording(job, lines, truths, logged=len(said), healthy_points=len(said))
+            yield _recording(job, lines, truths, logged=len(said), healthy_points=len(said))
             continue
         judged = judge_truth(said, twin, branch.fault)
         truths = {
-            Tier(tier.value): _truth(job, branch.fault, judged, here) for tier, here in judged.tiers.items()
+            Tier(tier.value): _truth(job, branch.fault, judged, here, tail_iterations)
+            for tier, here in judged.tiers.items()
         }
         before = sum(1 for at in said.iterations_T.tolist() if at < branch.fault.iteration)
-        spec = specs[_family(branch.fault)]
-        yield spec, _recording(job, lines, truths, logged=len(said), healthy_points=before)
+        yield _recording(job, lines, truths, logged=len(said), healthy_points=before)
 
 
-def _truth(job: Job, fault: Fault, judged: RigTruth, here: TierTruth) -> Truth:
+def _truth(job: Job, fault: Fault, judged: RigTruth, here: TierTruth, tail_iterations: int) -> Truth:
     """What our scores ask of the truth of one tier."""
     interval = job.training.log_every
     if here.onset is not None and here.is_exact and here.last_clean is not None:
@@ -136,7 +141,7 @@ def _truth(job: Job, fault: Fault, judged: RigTruth, here: TierTruth) -> Truth:
         stage=None if judged.stage == "unknown" else judged.stage,
         interval=interval,
         replicas=_replicas(here) if is_of_rank else 0,
-        facts=_facts(job, fault),
+        facts=_facts(job, fault, tail_iterations),
     )
 
 
@@ -147,7 +152,7 @@ def _replicas(here: TierTruth) -> int:
     return {1: 3, 2: 2}.get(len(here.ranks), 0) if metrics & {"param_checksum", "optim_checksum"} else 0
 
 
-def _facts(job: Job, fault: Fault) -> dict[str, float]:
+def _facts(job: Job, fault: Fault, tail_iterations: int) -> dict[str, float]:
     """Of a bad unit: its rate in each pass, and the passes of the canary that it may strike."""
     is_unit = fault.kind in (Kind.RELATIVE_ERROR, Kind.TILE_ERROR) and fault.site in (
         Site.FORWARD,
@@ -156,17 +161,17 @@ def _facts(job: Job, fault: Fault) -> dict[str, float]:
     )
     if not is_unit or fault.lasts is not None or not job.watch.canary:
         return {}
-    end = min(job.iterations, fault.iteration + TAIL_ITERATIONS)
+    end = min(job.iterations, fault.iteration + tail_iterations)
     due = sum(job.watch.is_due("canary", at) for at in range(fault.iteration, end))
     # the canary is computed twice each time
     return {"rate": fault.rate, "passes": 2.0 * due}
 
 
-def _drawn(job: Job, rng: random.Random, menu: Sequence[Kind]) -> Fault:
+def drawn_fault(job: Job, rng: random.Random, menu: Sequence[Kind], *, is_state: bool) -> Fault:
     """A fault of the menu that fits the job."""
     fitting = [kind for kind in menu if _is_possible(job, kind)] or [Kind.BIT_FLIP]
     for _ in range(_TRIES):
-        fault = _one_drawn(job, rng, rng.choice(fitting), is_state=menu is _STATE)
+        fault = _one_drawn(job, rng, rng.choice(fitting), is_state=is_state)
         try:
             check(job, fault)
         except DrillError:
@@ -193,7 +198,7 @@ def _is_possible(job: Job, kind: Kind) -> bool:
     return job.layout.name in entry.layouts and has_places and is_ready
 
 
-def _family(fault: Fault) -> str:
+def family_of(fault: Fault) -> str:
     return f"{fault.kind.value}@{fault.site.value}"
 
 

@@ -57,10 +57,11 @@ class Row:
     @property
     def false_alarms(self) -> int:
         """Confirmed incidents that were sure before anything was wrong."""
-        start = self.truth.injected_at if self.truth.injected_at is not None else self.truth.onset
-        if start is None:
+        # a restore that comes back wrong shows at the checkpoint's iteration, before the one of the restart
+        starts = [at for at in (self.truth.injected_at, self.truth.onset) if at is not None]
+        if not starts:
             return len(self.judgement.confirmed)
-        return sum(one.confirmed_at < start for one in self.judgement.confirmed)
+        return sum(one.confirmed_at < min(starts) for one in self.judgement.confirmed)
 
     def _since_onset(self, name: str) -> list[int]:
         return [at for _, at in self._timed(name)]

@@ -43,6 +43,7 @@ _MAKERS: Mapping[Origin, tuple[str, ...]] = {
     Origin.SURROGATE: ("bench/surrogate.py", "bench/quality/healthy_cases.py"),
     Origin.RECORDED: ("bench/quality/healthy_cases.py",),
     Origin.RIG: (*RIG_SOURCES, "bench/quality/rig_cases.py"),
+    Origin.SMALL: (*RIG_SOURCES, "bench/quality/rig_cases.py", "bench/quality/small_cases.py"),
 }
 """The source that decides what a recording of each origin is."""
 
@@ -195,12 +196,13 @@ def _make(spec: Spec) -> Iterator[tuple[Spec, Recording]]:
     from .curve_cases import make_curve
     from .healthy_cases import make_recorded, make_surrogate
     from .rig_cases import make_group
+    from .small_cases import make_small
 
     alone = {Origin.CURVE: make_curve, Origin.SURROGATE: make_surrogate, Origin.RECORDED: make_recorded}
     if spec.origin in alone:
         yield spec, alone[spec.origin](spec)
     else:
-        yield from make_group(spec.seed)
+        yield from (make_small if spec.origin is Origin.SMALL else make_group)(spec.seed)
 
 
 def _recording_place(spec: Spec) -> Path:

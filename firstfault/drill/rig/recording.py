@@ -67,7 +67,19 @@ class Recording:
         return found
 
     def groups(self, metric: str, relation: Relation) -> list[Ints]:
-        """Columns of ranks over which ``metric`` has ``relation``, by group; without a mesh all as one."""
+        """Columns of ranks over which ``metric`` has ``relation``, by group; without a mesh all as one.
+
+        Ranks that never report it are in no group: stages without the tied embedding have no copy of it.
+        """
+        groups = [group_G[self._reporting(metric)[group_G]] for group_G in self._all_groups(metric, relation)]
+        return [group_G for group_G in groups if len(group_G) > 1]
+
+    def _reporting(self, metric: str) -> Flags:
+        nobody = np.zeros((1, len(self.ranks_R)), np.bool_)
+        return np.asarray(self.present.get(metric, nobody).any(axis=0))
+
+    def _all_groups(self, metric: str, relation: Relation) -> list[Ints]:
+        """`groups` of all ranks, whatever they report."""
         if self.layout is None:
             is_plain = _PLAIN_AXIS in contract_of(metric).axes(relation)
             return [np.arange(len(self.ranks_R))] if is_plain and len(self.ranks_R) > 1 else []
