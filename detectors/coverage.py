@@ -98,7 +98,15 @@ def _notes(facts: AttemptFacts) -> list[str]:
         notes.append(_silence(facts))
     if expected > len(facts.ranks) > 0:
         notes.append(f"{len(facts.ranks)} of {expected} ranks report")
-    return [*notes, *facts.probe_losses]
+    return [*notes, *_unmeasured(facts), *facts.probe_losses]
+
+
+def _unmeasured(facts: AttemptFacts) -> list[str]:
+    """What the probe of the lowest rank says it cannot measure."""
+    told = facts.run_start.get("not_measured")
+    if not isinstance(told, Mapping):
+        return []
+    return [f"the probe does not measure {what}: {why}"[:200] for what, why in sorted(told.items())][:20]
 
 
 def _silence(facts: AttemptFacts) -> str:

@@ -13,52 +13,27 @@ In a forked child (a worker that loads data) the probe says nothing by itself; w
 from __future__ import annotations
 
 import atexit
-import functools
-import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 from . import forks
 from .emitters import Emitter, open_emitter
 from .last_words import ExceptionHooks, SigtermHandler, ending
 from .launch import Launch, launch_from
 from .probe_config import ProbeConfig
+from .probe_edge import OFF, Guarded, harmless
 from .probe_news import News
 from .probe_values import captured
 from .run_facts import labels_of, start_facts
 from .telemetry import EventKind, Phase
 
-log = logging.getLogger("firstfault.probe")
 
-OFF = frozenset({"off", "0", "false", "no"})
-_MAX_TOLD = 20
-"""Different failures that are logged: after that many a further one helps nobody."""
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _harmless(method: Callable[Concatenate[Probe, P], R]) -> Callable[Concatenate[Probe, P], R | None]:
-    """``method`` so that nothing it raises reaches the trainer; nothing at all where the probe is off."""
-
-    @functools.wraps(method)
-    def run(self: Probe, /, *args: P.args, **kwargs: P.kwargs) -> R | None:
-        if not self.is_on:
-            return None
-        try:
-            return method(self, *args, **kwargs)
-        except Exception as error:  # the outer edge of the probe: training goes on
-            self.note_error(method.__name__, error)
-            return None
-
-    return run
-
-
-class Probe:
+class Probe(Guarded):
     """Sends what one rank of a training job measures.
 
     ``run``, ``rank``, ``world_size`` and ``attempt`` are what the launcher says (torchrun, Slurm, MPI) unless
@@ -86,21 +61,18 @@ class Probe:
         config: ProbeConfig | None = None,
         **declared: object,
     ) -> None:
-        self.is_on = False
-        self.errors = 0
-        """Failures inside the probe so far."""
+        super().__init__()
         self.launch = Launch(run="run")
-        self._told: set[str] = set()
         self._labels: dict[str, str] = {}
         self._watch: Any = None
         self._next_iteration = 0
         self._stepped_s: float | None = None
-        self._is_child = self._has_crashed = False
+        self._is_child = self._has_crashed = self._has_told_unmeasured = False
         self._hooks: ExceptionHooks | None = None
         self._sigterm: SigtermHandler | None = None
         self._news = News(self.launch, 1.0, lambda: (0, 0))
         if os.environ.get("FIRSTFAULT", "").lower() in OFF:
-            return
+            return  # nothing was started, and `is_on` is False
         try:
             self.launch = _launch(run=run, rank=rank, world_size=world_size, attempt=attempt)
             self.config = config or ProbeConfig()
@@ -109,7 +81,7 @@ class Probe:
             self._declare_start()
         except Exception as error:  # the outer edge of the probe: a job of a thousand ranks starts without it
             self.is_on = False
-            self.note_error("start", error)
+            self.failed("start", error)
 
     @property
     def rank(self) -> int:
@@ -126,12 +98,17 @@ class Probe:
         """The iteration that is being trained: that of the next `step`."""
         return self._next_iteration
 
-    @_harmless
+    @property
+    def watching(self) -> Any:
+        """What `watch` made, None before it."""
+        return self._watch
+
+    @harmless
     def log(self, /, *, iteration: int, microbatch: int | None = None, **metrics: Any) -> None:
         """Send values of ``iteration``: numbers, text, checksums under names that end in ``_checksum``."""
         self._emitter.put(self._news.record(iteration, microbatch, self._captured(metrics)))
 
-    @_harmless
+    @harmless
     def event(self, /, kind: str, *, iteration: int | None = None, **details: object) -> None:
         """Send an event: ``checkpoint`` (the last iteration in it), ``resume`` (the first to come), …"""
         if iteration is None:
@@ -140,7 +117,7 @@ class Probe:
             self._next_iteration = iteration
         self._emitter.put(self._news.event(EventKind(kind), iteration, details))
 
-    @_harmless
+    @harmless
     def declare(self, /, **fields: object) -> None:
         """Say more of the run (layout, contracts of metrics, …); what was given to `Probe` stays as it is."""
         news = {name: value for name, value in fields.items() if self._given.get(name) is None}
@@ -153,7 +130,7 @@ class Probe:
         """Say where the trainer is (``forward``, ``reduce_in``, …); heartbeats tell it."""
         self._news.place = (iteration, phase)
 
-    @_harmless
+    @harmless
     def watch(self, /, model: Any, optimizer: Any = None, **options: Any) -> None:
         """Measure ``model`` and ``optimizer`` from now on; ``options`` are those of `torch_metrics.Watch`."""
         if self._watch is not None:
@@ -162,11 +139,11 @@ class Probe:
             layouts = import_module("firstfault.integrations.layouts")
             self.declare(**layouts.declared_layout(model, optimizer, options.get("mesh")))
         except Exception as error:  # an unknown layout is learned from the values
-            self.note_error("layout", error)
+            self.failed("layout", error)
         watch_of = import_module("firstfault.torch_metrics").Watch
         self._watch = watch_of(self, model, optimizer, **{"iteration": self._next_iteration, **options})
 
-    @_harmless
+    @harmless
     def step(self, /, loss: Any = None, *, iteration: int | None = None, **metrics: Any) -> None:
         """The end of an iteration, after ``optimizer.step()``; iterations are counted where none is given."""
         iteration = self._next_iteration if iteration is None else iteration
@@ -178,19 +155,12 @@ class Probe:
         self._stepped_s = now_s
         if self._watch is not None:
             self._watch.at_step(iteration, loss, metrics)
+            self._tell_unmeasured()
             return
         if loss is not None:
             metrics["loss"] = loss
         if metrics:
             self.log(iteration=iteration, **metrics)
-
-    def note_error(self, where: str, error: BaseException) -> None:
-        """Count a failure inside the probe, which is sent, and log it, each once."""
-        self.errors += 1
-        told = f"{where}: {type(error).__name__}: {error}"[:500]
-        if told not in self._told and len(self._told) < _MAX_TOLD:
-            self._told.add(told)
-            log.warning("the probe failed in %s", told)
 
     def close(self, timeout_s: float = 1.0) -> None:
         """Send what waits, for at most about ``timeout_s``, and end; also done when the interpreter exits."""
@@ -202,7 +172,7 @@ class Probe:
         try:
             self._emitter.close(max(until_s - time.monotonic(), timeout_s / 4), self._news.last)
         except Exception as error:  # the outer edge of the probe: the job ends as it would without it
-            self.note_error("close", error)
+            self.failed("close", error)
 
     def __enter__(self) -> Probe:
         return self
@@ -247,6 +217,12 @@ class Probe:
         said = {name: value for name, value in known.items() if value is not None}
         self._emitter.put(self._news.event(EventKind.RUN_START, 0, said))
 
+    def _tell_unmeasured(self) -> None:
+        """What the watch left out, once, while the run's start may still be described."""
+        if not self.rank and not self._has_told_unmeasured and self._watch.coverage:
+            self._has_told_unmeasured = True
+            self.declare(not_measured=dict(self._watch.coverage))
+
     def _captured(self, metrics: Mapping[str, object]) -> dict[str, Any]:
         """The values as plain ones; what cannot be read is left out and counted."""
         kept: dict[str, Any] = {}
@@ -256,7 +232,7 @@ class Probe:
             try:
                 kept[name] = captured(value)
             except Exception as error:  # the value is the user's object, whose methods may raise anything
-                self.note_error(f"value {name!r:.80}", error)
+                self.failed(f"value {name!r:.80}", error)
         return kept
 
     def _losses(self) -> tuple[int, int]:
@@ -268,7 +244,7 @@ class Probe:
             self._sigterm.look()
         return self._news.each_round() if hasattr(self, "_emitter") else ()
 
-    @_harmless
+    @harmless
     def _end(self, /, timeout_s: float) -> None:
         atexit.unregister(self.close)
         if self._is_child:

@@ -41,7 +41,8 @@ def test_a_step_is_sent_with_its_values_and_nonfinite_ones_stay_what_they_are(tm
 def test_everything_that_the_probe_sends_is_understood(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     with firstfault.Probe(run="r", rank=0, sink=str(path), world_size=1, sharding="none") as probe:
-        probe.log(iteration=3, loss=2, label="\ud800", **{"x" * 300: 1, "note": "y" * 5000})
+        odd: dict[str, Any] = {"x" * 300: 1, "note": "y" * 5000}
+        probe.log(iteration=3, loss=2, label="\ud800", **odd)
         probe.event("checkpoint", iteration=3, path=Path("ckpt"), losses={1: float("nan")})
     rejections = [interpret(line).rejections for line in lines_of(path)]
     assert len(rejections) == 5
