@@ -23,12 +23,16 @@ class ListProbe:
     def __init__(self, rank: int = 0, world_size: int = 1) -> None:
         self.launch = Launch(run="watched", rank=rank, world_size=world_size)
         self.records: list[tuple[int, int | None, dict[str, float | str]]] = []
-        self.errors: list[tuple[str, Exception]] = []
+        self.places: list[tuple[str, int]] = []
+        self.errors: list[tuple[str, BaseException]] = []
 
     def log(self, *, iteration: int, microbatch: int | None = None, **metrics: float | str) -> None:
         self.records.append((iteration, microbatch, metrics))
 
-    def failed(self, where: str, error: Exception) -> None:
+    def at(self, phase: str, iteration: int) -> None:
+        self.places.append((phase, iteration))
+
+    def note_error(self, where: str, error: BaseException) -> None:
         self.errors.append((where, error))
 
     def said(self) -> Said:

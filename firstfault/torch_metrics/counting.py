@@ -39,6 +39,21 @@ def norms(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         return torch.stack([norm.to(first) for norm in found])
 
 
+def nonfinite_of(tensors: Sequence[torch.Tensor], norms_P: torch.Tensor) -> torch.Tensor:
+    """How many values are not finite, of tensors whose norms are known already.
+
+    On an accelerator, where counting them would be a pass of its own and nobody may wait for the norms,
+    how many tensors hold one: those whose greatest magnitude is not finite.
+    """
+    if norms_P.device.type != "cpu":
+        with torch.no_grad():
+            greatest_P = torch._foreach_norm([one.detach() for one in tensors], float("inf"))
+            return (~torch.isfinite(torch.stack(greatest_P))).sum()
+    if bool(torch.isfinite(norms_P).all()):  # a finite norm has only finite terms
+        return torch.zeros((), dtype=torch.int64)
+    return nonfinite(tensors)
+
+
 def nonfinite(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """How many values are not finite, as an integer on the device of the first tensor.
 
@@ -55,7 +70,7 @@ def nonfinite(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 def _count(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.device.type != "cpu":
         return tensor.numel() - torch.isfinite(tensor).sum()
-    # a finite norm has only finite terms: the counting is for the rare case
+    # the counting is for the rare case
     if tensor.element_size() >= 4 and bool(torch.isfinite(torch.linalg.vector_norm(tensor))):
         return torch.zeros((), dtype=torch.int64)
     parts = torch.split(tensor.contiguous().view(-1), _PART)

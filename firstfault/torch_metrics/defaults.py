@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .config import WatchConfig
+from .gradients import Gradients
 from .signal import Signal
 from .state import State
 from .step_scalars import Loss, Schedule
@@ -12,13 +13,15 @@ def default_signals(config: WatchConfig) -> list[Signal]:
     """One of each, less those that are switched off.
 
     >>> [type(signal).__name__ for signal in default_signals(WatchConfig(schedule=0))]
-    ['Loss', 'State']
+    ['Loss', 'Gradients', 'State']
     """
     signals: list[Signal] = []
     if config.schedule:
         signals.append(Schedule())
     if config.loss:
         signals.append(Loss())
+    if config.local_grad or config.global_grad or config.grad_sketch:
+        signals.append(Gradients())
     if config.parameters or config.optimizer_state:
         signals.append(State())
     return signals

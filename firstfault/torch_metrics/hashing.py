@@ -66,6 +66,11 @@ def hex_of(value: torch.Tensor) -> str:
     return f"{int(value.item()) & _MASK_64:016x}"
 
 
+def mixed_places(start: int, count: int) -> torch.Tensor:
+    """Pseudo-random integers of 64 bits, each of its place alone: the outputs of SplitMix64 seeded with 0."""
+    return _mixed(torch.arange(start + 1, start + count + 1, dtype=torch.int64) * _signed(_GOLDEN))
+
+
 def _sum(tensor: torch.Tensor, row: int) -> torch.Tensor:
     """``sum b_i k_i`` of one tensor whose first word is the first of row ``row``."""
     flat = _flat(tensor)
@@ -147,8 +152,7 @@ def _row_keys_of(device: torch.device, rows: int) -> torch.Tensor:
 
 def _keys(count: int, start: int, device: torch.device) -> torch.Tensor:
     """The odd constants of ``count`` places from ``start`` on."""
-    place = torch.arange(start + 1, start + count + 1, dtype=torch.int64)
-    return (_mixed(place * _signed(_GOLDEN)) | 1).to(device)
+    return (mixed_places(start, count) | 1).to(device)
 
 
 def _mixed(value: torch.Tensor) -> torch.Tensor:

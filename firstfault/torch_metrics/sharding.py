@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
+
+from ..integrations.layouts import checksum_scopes
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
@@ -11,28 +14,15 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
     return (held if isinstance(held, torch.Tensor) else tensor).detach()
 
 
-def scope_of(name: str, parameter: torch.Tensor) -> str:
-    """The ending of a checksum's name, by how the parameter is spread over the mesh.
+def scopes_of(module: nn.Module) -> dict[int, str]:
+    """By ``id`` of a parameter, the ending of its checksum's name; none where the layout says all.
 
-    Plain tensors and shards have none: the layout of the run says who holds the same. Parameters that are
-    whole on each tensor-parallel rank must be equal there too; those of experts only among replicas of
-    the same experts.
+    Experts are replicated along other axes than the rest, and what tensor parallelism leaves whole along one
+    more: what is equal on different ranks must not go into one checksum.
     """
-    if is_expert(name, parameter):
-        return "/expert"
-    placements, mesh = getattr(parameter, "placements", None), getattr(parameter, "device_mesh", None)
-    names = getattr(mesh, "mesh_dim_names", None)
-    if placements is None or not names:
-        return ""
-    where = dict(zip(names, placements, strict=True))
-    if "tp" in where and where["tp"].is_replicate():
-        return "/tp_replicated"
-    return ""
-
-
-def is_expert(name: str, parameter: torch.Tensor) -> bool:
-    """Whether it belongs to an expert: by Megatron's mark, or by its name and an ep axis."""
-    if getattr(parameter, "allreduce", True) is False:
-        return True
-    mesh = getattr(parameter, "device_mesh", None)
-    return "experts" in name.split(".") and "ep" in (getattr(mesh, "mesh_dim_names", None) or ())
+    scopes = {of: f"/{scope}" for of, scope in checksum_scopes([module]).items()}
+    for name, one in module.named_parameters():
+        axes = getattr(getattr(one, "device_mesh", None), "mesh_dim_names", None) or ()
+        if "experts" in name.split(".") and "ep" in axes:
+            scopes[id(one)] = "/expert"
+    return scopes

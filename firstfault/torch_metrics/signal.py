@@ -21,7 +21,7 @@ class Signal(Protocol):
     def attach(self, watch: Watch) -> None:
         """Put the hooks on ``watch.module``, each wrapped by ``watch.guarded``."""
 
-    def at_step(self, iteration: int, out: Readback) -> None:
+    def at_step(self, iteration: int, out: Readback, /) -> None:
         """Hand on what was computed for ``iteration``, whose update was just made. No synchronization."""
 
     def detach(self) -> None:
@@ -37,5 +37,8 @@ class Outlet(Protocol):
     def log(self, *, iteration: int, microbatch: int | None = None, **metrics: float | str) -> None:
         """Send one record."""
 
-    def failed(self, where: str, error: Exception) -> None:
+    def at(self, phase: str, iteration: int) -> None:
+        """Note where the trainer is."""
+
+    def note_error(self, where: str, error: BaseException) -> None:
         """Count an error, log it once, and make it visible."""

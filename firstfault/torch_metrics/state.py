@@ -10,7 +10,7 @@ import torch
 from .config import is_due
 from .counting import nonfinite
 from .hashing import checksum
-from .sharding import local, scope_of
+from .sharding import local, scopes_of
 
 if TYPE_CHECKING:
     from .readback import Readback
@@ -33,9 +33,10 @@ class State:
         config = self._watch.config
         if is_due(config.parameters, iteration):
             put_param_checksums(self._watch, out)
-            out.put("nonfinite_param", nonfinite(list(_values(self._watch))))
+            values = [local(one) for one in self._watch.module.parameters()]
+            out.put("nonfinite_param", nonfinite(values))
         if is_due(config.optimizer_state, iteration) and self._watch.optimizer is not None:
-            for scope, tensors in _by_scope(_moments(self._watch)).items():
+            for scope, tensors in _by_scope(self._watch, _moments(self._watch)).items():
                 out.put("optim_checksum" + scope, checksum(tensors))
 
     def detach(self) -> None:
@@ -44,28 +45,24 @@ class State:
 
 def put_param_checksums(watch: Watch, out: Readback) -> None:
     """Report checksums of the parameters as they are now, one for each way of being replicated."""
-    named = ((name, held, held) for name, held in watch.module.named_parameters())
-    for scope, tensors in _by_scope(named).items():
+    for scope, tensors in _by_scope(watch, ((one, one) for one in watch.module.parameters())).items():
         out.put("param_checksum" + scope, checksum(tensors))
 
 
-def _by_scope(named: Iterable[tuple[str, torch.Tensor, torch.Tensor]]) -> dict[str, list[torch.Tensor]]:
+def _by_scope(
+    watch: Watch, pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]
+) -> dict[str, list[torch.Tensor]]:
     """Local values by scope: only what is equal on the same ranks may go into one checksum."""
+    scopes = scopes_of(watch.module)
     found: dict[str, list[torch.Tensor]] = {}
-    for name, parameter, value in named:
-        found.setdefault(scope_of(name, parameter), []).append(local(value))
+    for parameter, value in pairs:
+        found.setdefault(scopes.get(id(parameter), ""), []).append(local(value))
     return found
 
 
-def _values(watch: Watch) -> Iterator[torch.Tensor]:
-    for parameter in watch.module.parameters():
-        yield local(parameter)
-
-
-def _moments(watch: Watch) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-    """(name, parameter, state tensor) in an order that all ranks share: that of the parameter groups."""
+def _moments(watch: Watch) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """(parameter, tensor of its state) in an order that all ranks share: that of the parameter groups."""
     assert watch.optimizer is not None, "asked for with an optimizer only"
-    names = {id(parameter): name for name, parameter in watch.module.named_parameters()}
     state: dict[Any, Any] = watch.optimizer.state
     for group in watch.optimizer.param_groups:
         for parameter in group["params"]:
@@ -75,4 +72,4 @@ def _moments(watch: Watch) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
             for key in sorted(held, key=str):
                 # scalars count steps, often on the host of a device: moments show what they do
                 if isinstance(held[key], torch.Tensor) and held[key].dim() > 0:
-                    yield names.get(id(parameter), ""), parameter, held[key]
+                    yield parameter, held[key]

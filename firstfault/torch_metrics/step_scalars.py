@@ -33,7 +33,7 @@ class Schedule:
 
     def attach(self, watch: Watch) -> None:
         self._watch = watch
-        self._scale = _scale_of(watch.scaler)
+        self._scale = scale_of(watch.scaler)
         self._began_s = time.perf_counter()
         if watch.optimizer is not None and hasattr(watch.optimizer, "register_step_post_hook"):
             self._hook = watch.optimizer.register_step_post_hook(watch.guarded(self, self._stepped))
@@ -41,7 +41,7 @@ class Schedule:
     def at_step(self, iteration: int, out: Readback) -> None:
         assert self._watch is not None, "attached before the first step"
         now_s, before = time.perf_counter(), self._scale
-        self._scale = _scale_of(self._watch.scaler)
+        self._scale = scale_of(self._watch.scaler)
         if is_due(self._watch.config.schedule, iteration):
             if self._began_s is not None:
                 out.put("step_time_s", now_s - self._began_s)
@@ -101,7 +101,7 @@ class Loss:
         self._watch = None
 
 
-def _scale_of(scaler: Any) -> torch.Tensor | float | None:
+def scale_of(scaler: Any) -> torch.Tensor | float | None:
     """The loss scale now, as a copy; ``get_scale`` would wait for the device."""
     if scaler is None or not getattr(scaler, "is_enabled", lambda: True)():
         return None

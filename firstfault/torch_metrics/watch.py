@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import torch
 from torch import nn
 
 from .config import WatchConfig
 from .defaults import default_signals
+from .gradients import Gradients
 from .readback import Readback, Reported
 from .signal import Outlet, Signal
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 class Watch:
@@ -104,23 +102,28 @@ class Watch:
         finally:
             self.muted = before
 
-    def guarded(self, signal: Signal, hook: Callable[P, T]) -> Callable[P, T | None]:
-        """``hook`` as it may be called by training: never raises, and does nothing while muted.
+    def guarded(self, signal: Signal, hook: Callable[..., object]) -> Guarded:
+        """``hook`` as training may call it: never raises, does nothing while muted, and gives None."""
+        return Guarded(self, signal, hook)
 
-        Its result is None where it did nothing or failed.
-        """
+    def before_reduction(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Look at local gradients, where the trainer reduces them itself: call this right before."""
+        self._by_hand("before", tensors)
 
-        @functools.wraps(hook)
-        def call(*args: P.args, **kwargs: P.kwargs) -> T | None:
-            if self.muted or signal not in self._signals:
-                return None
-            try:
-                return hook(*args, **kwargs)
-            except Exception as error:
-                self._fail(signal, error)
-                return None
+    def after_reduction(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Look at what the trainer's own reduction made of the same tensors, in the same order."""
+        self._by_hand("after", tensors)
 
-        return call
+    def owns(self, signal: Signal) -> bool:
+        """Whether the signal is attached, and did not fail."""
+        return any(one is signal for one in self._signals)
+
+    def fail(self, signal: Signal, error: Exception) -> None:
+        """Go on without a signal that raised."""
+        self._signals = [one for one in self._signals if one is not signal]
+        self.leave_out(_name(signal), f"{type(error).__name__}: {error}")
+        self.probe.note_error(_name(signal), error)
+        self._outside(_name(signal), signal.detach)
 
     def detach(self) -> None:
         """Remove every hook and let go of every tensor."""
@@ -137,22 +140,49 @@ class Watch:
         try:
             action()
         except Exception as error:
-            self._fail(signal, error)
+            self.fail(signal, error)
 
-    def _fail(self, signal: Signal, error: Exception) -> None:
-        """Training goes on without this signal."""
-        if signal in self._signals:
-            self._signals.remove(signal)
-        self.leave_out(_name(signal), f"{type(error).__name__}: {error}")
-        self.probe.failed(_name(signal), error)
-        self._outside(_name(signal), signal.detach)
+    def _by_hand(self, side: str, tensors: Sequence[torch.Tensor]) -> None:
+        for signal in tuple(self._signals):
+            if isinstance(signal, Gradients):
+                look = functools.partial(signal.by_hand, getattr(signal, side), list(tensors))
+                self._attempt(signal, look)
 
     def _outside(self, where: str, action: Callable[[], object]) -> None:
         """What belongs to no signal, or undoes one: its errors are told and go no further."""
         try:
             action()
         except Exception as error:
-            self.probe.failed(where, error)
+            self.probe.note_error(where, error)
+
+
+class Guarded:
+    """A hook that cannot hurt training.
+
+    Copies of a hooked module (an averaged model, a saved one) get a hook that does nothing: a watch and
+    what it reports to belong to one model in one process.
+    """
+
+    def __init__(self, watch: Watch, signal: Signal, hook: Callable[..., object]) -> None:
+        self._watch, self._signal, self._hook = watch, signal, hook
+
+    def __call__(self, *args: object, **kwargs: object) -> None:
+        if torch.compiler.is_compiling() or self._watch.muted or not self._watch.owns(self._signal):
+            return
+        try:
+            self._hook(*args, **kwargs)
+        except Exception as error:  # the outer edge of a watch: training goes on
+            self._watch.fail(self._signal, error)
+
+    def __deepcopy__(self, memo: object) -> Callable[..., None]:
+        return nothing
+
+    def __reduce__(self) -> str:
+        return "nothing"
+
+
+def nothing(*_: object, **__: object) -> None:
+    """The hook of a copy."""
 
 
 def bare(model: nn.Module) -> nn.Module:

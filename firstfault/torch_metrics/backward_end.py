@@ -1,0 +1,151 @@
+"""Gradients at the end of a backward pass: before data parallelism reduces them, and after.
+
+A hook on each parameter queues a callback to the end of the pass. It runs before the callback of
+`DistributedDataParallel` that waits for its reductions, while these are still on their way: nothing waits
+for the look at the local gradients, and no communication hook is needed, so that the reduction is what it
+would be without a watch, bit by bit. A second callback, queued behind that of the wrapper, sees the
+result. Where gradients are views of the buckets, which are reduced in place, or the graph is static, each is
+looked at in the hook of its parameter instead.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from .sharding import local
+from .sketching import sketch
+
+if TYPE_CHECKING:
+    from .gradients import Gradients, Places
+    from .watch import Watch
+
+_BEHIND = 2
+"""Callbacks between the first look and the second: a wrapper queues its own while the pass runs, or from a
+callback that it queued then."""
+
+
+class BackwardEnd:
+    """Looks at all gradients when a backward pass ends; also where nothing is reduced."""
+
+    def __init__(self) -> None:
+        self._watch: Watch | None = None
+        self._gradients: Gradients | None = None
+        self._handles: list[Any] = []
+        self._parameters: list[weakref.ref[nn.Parameter]] = []
+        self._places: Places | None = None
+        self._task = -1
+        self._is_reduced = self._is_in_place = self.has_whole_result = False
+
+    def attach(self, watch: Watch, gradients: Gradients) -> None:
+        self._watch, self._gradients = watch, gradients
+        model = watch.model
+        is_parallel = isinstance(model, nn.parallel.DistributedDataParallel)
+        self._is_reduced = is_parallel and watch.world_size > 1
+        # with a static graph the first pass reduces everything before any callback of ours
+        self._is_in_place = is_parallel and bool(model.gradient_as_bucket_view or model.static_graph)
+        self.has_whole_result = is_parallel or watch.world_size == 1
+        if not self.has_whole_result:
+            watch.leave_out(
+                "grad_norm", "the trainer reduces by itself: give it to step() or after_reduction()"
+            )
+        self._hook_parameters()
+
+    def refresh(self) -> None:
+        """Hook parameters that a model got since."""
+        assert self._watch is not None, "asked for while attached only"
+        now = [id(one) for one in _trainable(self._watch.module)]
+        if now != [id(ref()) for ref in self._parameters]:
+            self._unhook()
+            self._hook_parameters()
+
+    def detach(self) -> None:
+        self._unhook()
+        self._watch = self._gradients = None
+
+    def _hook_parameters(self) -> None:
+        from .gradients import Places
+
+        assert self._watch is not None and self._gradients is not None, "attached before"
+        parameters = _trainable(self._watch.module)
+        self._parameters = [weakref.ref(one) for one in parameters]
+        self._places = Places.of([local(one).numel() for one in parameters], self._watch.config.sketch_groups)
+        for at, parameter in enumerate(parameters):
+            hook = self._watch.guarded(self._gradients, self._arrived(at))
+            handle = parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+            self._handles.append(handle)
+
+    def _unhook(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles, self._parameters = [], []
+
+    def _arrived(self, at: int) -> Callable[[torch.Tensor], None]:
+        def arrived(parameter: torch.Tensor) -> None:
+            task = torch._C._current_graph_task_id()
+            if task != self._task:
+                self._task = task
+                self._begin()
+            if self._is_in_place and parameter.grad is not None:
+                self._see_one(at, local(parameter.grad))
+
+        return arrived
+
+    def _begin(self) -> None:
+        """The first gradient of a pass has arrived."""
+        assert self._watch is not None and self._gradients is not None, "hooks are removed first"
+        self._watch.probe.at("backward", self._watch.iteration)
+        if self._is_in_place:
+            self._gradients.before.clear()
+        _queue(self._watch.guarded(self._gradients, self._local))
+
+    def _see_one(self, at: int, grad: torch.Tensor) -> None:
+        assert self._gradients is not None and self._places is not None, "hooks are removed first"
+        seen = self._gradients
+        if seen.wants(seen.before):
+            seen.before.add([grad], seen.scale())
+        if seen.wants_sketch():
+            seen.before.add_sketch(self._places.groups_P[at], sketch(grad, self._places.rows_P[at]))
+
+    def _local(self) -> None:
+        """The pass is over, and nothing that it reduces has been waited for."""
+        if self._gradients is None or self._watch is None or self._places is None:
+            return
+        if not self._is_in_place:
+            self._gradients.see(self._gradients.before, self._grads(), self._places)
+        self._watch.probe.at("reduce_in", self._watch.iteration)
+        self._later(_BEHIND)
+
+    def _later(self, count: int) -> None:
+        if self._gradients is None or self._watch is None:
+            return
+        if count:
+            _queue(self._watch.guarded(self._gradients, lambda: self._later(count - 1)))
+        else:
+            self._reduced()
+
+    def _reduced(self) -> None:
+        """The gradients are what the optimizer, or whoever clips, gets."""
+        assert self._gradients is not None and self._places is not None, "looked at while attached only"
+        if self._is_reduced:
+            self._gradients.see(self._gradients.after, self._grads(), self._places)
+        elif self.has_whole_result:
+            self._gradients.before.copy_to(self._gradients.after)
+
+    def _grads(self) -> list[torch.Tensor | None]:
+        held = [ref() for ref in self._parameters]
+        return [None if one is None or one.grad is None else local(one.grad) for one in held]
+
+
+def _trainable(module: nn.Module) -> list[nn.Parameter]:
+    """Parameters that get a gradient, each once, in the order of the module."""
+    return [one for one in module.parameters() if one.requires_grad]
+
+
+def _queue(callback: Callable[[], None]) -> None:
+    """Call at the end of the backward pass that is running."""
+    torch.autograd.Variable._execution_engine.queue_callback(callback)
