@@ -164,7 +164,8 @@ class Explosion:
             weight_T = np.where(broken_T, 3, own_T.astype(np.int64))
             # A norm printed as 0 means that it was not computed.
             value_T = np.log(np.where(value_T > 0, value_T, np.nan))
-        return stream.fold(value_T, block.iteration_T, weight_T, marks_T, block.attempt)
+        jumped = stream.jumps.update(curve, block.attempt) if stream.is_loss else []
+        return stream.fold(value_T, block.iteration_T, weight_T, marks_T, block.attempt, jumped=jumped)
 
     def finish(self) -> list[Finding]:
         """What short curves say together. A suspicion stays one: more points could have let it recover."""

@@ -18,6 +18,7 @@ from . import explosion_fold as fold
 from . import explosion_growth as growth
 from .curve import LOSSES
 from .evidence import Annotation, Certainty, Direction, Evidence, Finding, Pattern
+from .explosion_jump import Jumps
 from .onset import find_onset, from_first_high
 
 DETECTOR = "explosion"
@@ -42,18 +43,29 @@ class Stream:
         self.alarm_iteration = 0
         self.spikes = 0
         self.onset: dict[str, Any] = {}
+        self.jumps = Jumps()
 
     def fold(
-        self, values_K: Floats, iteration_K: Ints, broken_K: Ints, marks_K: Ints, attempt: int
+        self,
+        values_K: Floats,
+        iteration_K: Ints,
+        broken_K: Ints,
+        marks_K: Ints,
+        attempt: int,
+        *,
+        jumped: list[tuple[int, Annotation]],
     ) -> list[Finding]:
-        """Fold K points and give what there is to say."""
+        """Fold K points and give what there is to say; ``jumped``: what is told of jumps, and when."""
         findings: list[Finding] = []
-        fold.FOLD.run(
-            (values_K, iteration_K, broken_K, marks_K),
-            (*self.arrays, self.knobs),
-            lambda code: findings.extend(self._report(code, attempt, iteration_K)),
-        )
-        return findings
+
+        def report(code: int) -> None:
+            now = int(iteration_K[int(self.arrays[0][at.CURSOR]) - 1])
+            while jumped and jumped[0][0] <= now:
+                findings.append(jumped.pop(0)[1])
+            findings.extend(self._report(code, attempt, now))
+
+        fold.FOLD.run((values_K, iteration_K, broken_K, marks_K), (*self.arrays, self.knobs), report)
+        return [*findings, *(note for _, note in jumped)]
 
     def window(self) -> tuple[Floats, Ints]:
         """The last points and their iterations, oldest first."""
@@ -74,16 +86,15 @@ class Stream:
         self.alarm_iteration, self.onset = now, {}
         return [self._evidence(Certainty.SUSPECTED, attempt, now)]
 
-    def _report(self, code: int, attempt: int, iteration_K: Ints) -> list[Finding]:
-        now = int(iteration_K[int(self.arrays[0][at.CURSOR]) - 1])
+    def _report(self, code: int, attempt: int, now: int) -> list[Finding]:
         if code == growth.SPIKE:
-            return [self._spike(attempt)]
+            return self._spike(attempt, now)
         if code in (growth.SUSPECTED, growth.GREW_TO_NONFINITE):
             self.episode += 1
             self.alarm_iteration = now
             self.onset = {}
         if code == growth.RECOVERED:
-            return [self._evidence(Certainty.RECOVERED, attempt, now), self._spike(attempt)]
+            return [self._evidence(Certainty.RECOVERED, attempt, now), *self._spike(attempt, now)]
         if code == growth.EXPLAINED:
             return [
                 self._evidence(Certainty.RECOVERED, attempt, now),
@@ -171,9 +182,13 @@ class Stream:
         """A loss as it is, a gradient norm back from its logarithm."""
         return float(value) if self.is_loss else math.exp(min(float(value), 700.0))
 
-    def _spike(self, attempt: int) -> Annotation:
+    def _spike(self, attempt: int, now: int) -> list[Finding]:
+        """The note of a spike, unless it was told as a jump already."""
+        note = self._annotation("spike_recovered", self.spikes + 1, attempt)
+        if self.jumps.has_told(note.iteration, now):
+            return []
         self.spikes += 1
-        return self._annotation("spike_recovered", self.spikes, attempt)
+        return [note]
 
     def _annotation(self, kind: str, ordinal: int, attempt: int) -> Annotation:
         ints, floats = self.arrays[0], self.arrays[1]
@@ -208,6 +223,7 @@ class Stream:
             "alarm_iteration": self.alarm_iteration,
             "spikes": self.spikes,
             "onset": dict(self.onset),
+            "jumps": self.jumps.snapshot(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -218,6 +234,7 @@ class Stream:
         self.alarm_iteration = int(state["alarm_iteration"])
         self.spikes = int(state["spikes"])
         self.onset = dict(state["onset"])
+        self.jumps = Jumps.restored(state["jumps"])
 
 
 def _part_of_growth(base: float, peak: float, part: float, *, is_loss: bool) -> float:

@@ -26,6 +26,7 @@ from .peer_episode import Episode, evidence_of, go_on, open_episode
 from .peer_gates import gates_of
 from .peer_metric import PeerMetric, Report
 from .peer_outlier import MAX_EPISODES, resets_of
+from .slowdown_short import ShortPace
 
 METRIC = "step_time_s"
 WEIGHT = "tokens"
@@ -102,11 +103,14 @@ class Slowdown:
         self._is_per_token: bool | None = None
         self._layout_mark = ""
         self._epoch = 0
+        self._attempt = 0
+        self._short = ShortPace()
 
     def update(self, block: IterationBlock) -> list[Finding]:
         """Fold the step times of the block: of each rank among all, then of the run."""
         if not len(block):
             return []
+        self._attempt = block.attempt
         marked_T = resets_of(block, self._marks)
         self._notice_layout(block)
         numbers = self._times(block)
@@ -127,6 +131,7 @@ class Slowdown:
             on_report=lambda report: findings.extend(self._of_rank(contract, block.attempt, report)),
         )
         level_T = median_of_ranks(numbers.values_TR, numbers.present_TR)
+        self._short.take(level_T, block.iteration_T, marked_T)
         log_T = np.log(np.where(level_T > 0, level_T, np.nan))
         pace.FOLD.run(
             (log_T, block.iteration_T, marked_T),
@@ -136,8 +141,8 @@ class Slowdown:
         return findings
 
     def finish(self) -> list[Finding]:
-        """Nothing more: a suspicion stays one, since it may be a pause."""
-        return []
+        """What a log too short to know its pace shows; a suspicion stays one, since it may be a pause."""
+        return self._short.slower(self._attempt)
 
     def check(self) -> Check:
         """Whether step times were reported for long enough to know the pace."""
@@ -161,6 +166,8 @@ class Slowdown:
             "is_per_token": self._is_per_token,
             "layout_mark": self._layout_mark,
             "epoch": self._epoch,
+            "attempt": self._attempt,
+            "short": self._short.snapshot(),
         }
 
     def restore(self, state: State) -> None:
@@ -173,6 +180,7 @@ class Slowdown:
         self._marks.restore(state["marks"])
         self._is_per_token = state["is_per_token"]
         self._layout_mark, self._epoch = state["layout_mark"], state["epoch"]
+        self._attempt, self._short = state["attempt"], ShortPace.restored(state["short"])
 
     def _notice_layout(self, block: IterationBlock) -> None:
         """Another layout has another pace."""
@@ -181,6 +189,7 @@ class Slowdown:
             self._epoch += int(self._pace[0][pace.POINTS] > 0)
             self._ranks, self._episodes = PeerMetric(self.config.knobs()), {}
             self._pace, self._pace_ordinal, self._layout_mark = pace.make_state(), -1, mark
+            self._short = ShortPace()
 
     def _times(self, block: IterationBlock) -> NumberBlock | None:
         """Step times, by the token where tokens came with the first of them; non-finite ones left out."""
