@@ -40,7 +40,8 @@ class Understood:
     where nothing counts). ``columns`` are pairs of a name in the file and what it is read as. ``lines``
     are those that are not blank, ``used_lines`` those that gave a record, a value or an event; 0 where
     the format has no lines. ``padding`` counts rows whose metrics are all nan and hence not reported.
-    ``remarks`` are sentences; ``guess`` is the nearest guess where nothing was recognised.
+    ``remarks`` are sentences; ``guess`` is the nearest guess where nothing was recognised; ``doubt`` is why
+    the log is not to be called healthy though no record shows a fault.
     """
 
     format: str = ""
@@ -51,6 +52,7 @@ class Understood:
     padding: int = 0
     remarks: tuple[str, ...] = ()
     guess: str = ""
+    doubt: str = ""
 
 
 class LineDecoder(Protocol):

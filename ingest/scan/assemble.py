@@ -19,6 +19,7 @@ from ingest.blocks import Flags, Floats, Ints, NumberColumn, RecordBatch
 from .clock import Counted
 from .counting import Counter, Style
 from .losses import LOSS, is_loss
+from .lost_losses import LOST
 from .plans import Kind, Plan, Value, is_telling
 
 MAX_CELLS = 1 << 24
@@ -137,6 +138,9 @@ def columns_of(lines: Lines, changes: list[tuple[int, str]], keep_N: Flags) -> d
     for part, all_S in zip(lines.parts, lines.places, strict=True):
         unset_S = _part_begins(part)
         for value in part.plan.values if part.plan.kind is not Kind.COUNTER else ():
+            if value.is_lost:
+                _put_lost(columns, part, all_S, value, changes)
+                continue
             numbers_S = _numbers(part, value)
             line_S = part.line_S
             if unset_S is not None and not (keep_S := ~unset_S | np.isfinite(numbers_S)).all():
@@ -152,6 +156,17 @@ def columns_of(lines: Lines, changes: list[tuple[int, str]], keep_N: Flags) -> d
                 columns.put(LOSS, place_S[chosen_S], numbers_S[chosen_S])
                 columns.put(value.name, place_S[~chosen_S], numbers_S[~chosen_S])
     return columns.kept(keep_N)
+
+
+def _put_lost(
+    columns: _Columns, part: Part, place_S: Ints, value: Value, changes: list[tuple[int, str]]
+) -> None:
+    """Mark the lines on which what is the loss there is lost."""
+    if value.loss_order is None:
+        return
+    chosen_S = is_loss(value.key, part.line_S, changes)
+    if chosen_S.any():
+        columns.put(LOST, place_S[chosen_S], np.ones(int(chosen_S.sum())))
 
 
 def _part_begins(part: Part) -> Flags | None:

@@ -43,6 +43,9 @@ _WIDE = {
 _WIDE_BYTES = re.compile(b"|".join(_WIDE))
 _WIDE_LEAD = b"\xef"
 """The first byte of all of them in UTF-8."""
+_FORTRAN = re.compile(rb"(?<=[0-9.])[dD](?=[+-][0-9]{2,3}(?![0-9A-Za-z]))")
+"""The exponent of a double in Fortran: ``1.5D+03``."""
+_FORTRAN_SIGNS = (b"D+", b"D-", b"d+", b"d-")
 _BAR_END = re.compile(rb"/(?<=[A-Za-z]/)[A-Za-z]{1,8}(?:, [^\]\n]{0,500})?\] *(?=[^ \]\n])")
 """A progress bar on whose line something goes on: a message or the next bar."""
 
@@ -154,6 +157,8 @@ def _clean(data: bytes, config: CleanConfig) -> bytes:
         data = _COLOURED_LINE.sub(lambda line: _BARE_COLOUR.sub(b"", line[0]), data)
     if _WIDE_LEAD in data:
         data = _WIDE_BYTES.sub(lambda sign: _WIDE[sign[0]], data)
+    if any(_holds_pair(data, mark) for mark in _FORTRAN_SIGNS):
+        data = _FORTRAN.sub(b"E", data)
     if b"]" in data and any(_holds_pair(data, mark) for mark in _OF_BARS):
         data = _BAR_END.sub(rb"\g<0>" + b"\n", data)
     return data

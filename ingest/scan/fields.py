@@ -129,6 +129,7 @@ def read_fields(message: str, first_slot: int = 0) -> list[Field]:
         factor, after, end = _suffix(message, end)
         own = slot if is_slot and not match["broken"] else -1
         inside = block if place is Place.KEYED else ""
+        separator = "(" if place is Place.MEAN and gap.strip() == "(" else separator
         fields.append(Field(key, place, own, _constant(match), factor, separator, after, inside))
         slot += is_slot
         if place is Place.TIME and len(fields) > 1:

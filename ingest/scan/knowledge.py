@@ -16,12 +16,14 @@ from ingest.blocks import Flags, Ints, RecordBatch
 
 from .dialect_rules import DialectRules
 from .dialects import Dialect, dialect_of
+from .lost_losses import LostLosses, lost_remark
 from .noise import is_noise
 from .pieces import Piece, ShapeLines
 from .prefixes import Part, read_prefix
 from .prose import Counts, Prose, Told
 from .sentence_table import sentences_for
 from .sentences import Sentence
+from .sentences_of_faults import DIVERGED
 from .sentences_of_scaling import LOSS_SCALING
 from .tokens import MAX_SENTENCE_BYTES
 from .unwrap import is_open
@@ -71,6 +73,7 @@ class Knowledge:
         self._dialects: Tally[str] = Tally()
         self._told: list[Told] = []
         self._own: dict[str, list[Ints]] = {}
+        self._lost = LostLosses()
         self._names_iterations = False
         self._heard = 0
         self.metrics: dict[str, None] = {}
@@ -97,14 +100,22 @@ class Knowledge:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What sentences told, counted."""
+        lost = () if self._lost.first is None else (lost_remark(self._lost.first),)
         told = self._prose.told.most_common(_TOLD_IN_REMARK)
         if not told:
-            return ()
+            return lost
         counts = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in told)
         lines = "1 line was" if self._heard == 1 else f"{self._heard} lines were"
         remark = f"{lines} read as {'a sentence' if self._heard == 1 else 'sentences'}: {counts}"
         numbered = "; nothing counts, so they are numbered" if self._prose.numbers_sentences else ""
-        return (remark + numbered,)
+        return (remark + numbered, *lost)
+
+    @property
+    def doubt(self) -> str:
+        """Why the log is not to be called healthy though no record shows a fault."""
+        if DIVERGED in self._prose.told:
+            return "a line says that the training diverged, and no record shows how"
+        return self._lost.doubt
 
     def of(self, group: ShapeLines) -> Known:
         """What is known of the lines of a group."""
@@ -128,6 +139,7 @@ class Knowledge:
     def complete(self, batch: RecordBatch, line_R: Ints, counts: Counts) -> RecordBatch:
         """The records of a piece, on the lines ``line_R``, with what dialects and sentences say."""
         if len(batch):
+            batch = self._lost.apply(batch)
             for name, rules in self._rules.items():
                 batch = rules.apply(batch, _is_on(line_R, self._own.get(name, [])))
             if not self._rules:

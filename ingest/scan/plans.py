@@ -52,7 +52,7 @@ class Value:
     """One metric of a line: the number in ``slot`` times ``factor``, or ``constant`` where that is -1.
 
     ``key`` is its name in the file. ``loss_order`` is not None for what may be the loss: of several
-    such keys in a file that of the lowest order is it.
+    such keys in a file that of the lowest order is it. ``is_lost``: a word for no number stands there.
     """
 
     name: str
@@ -61,6 +61,7 @@ class Value:
     constant: float = 0.0
     factor: float = 1.0
     loss_order: int | None = None
+    is_lost: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +173,8 @@ def _is_evaluation(message: str, fields: Sequence[Field], counter: Counter) -> b
 def _values(fields: Sequence[Field], counter: Counter, *, is_evaluation: bool) -> tuple[Value, ...]:
     found: list[tuple[Field, str, Meaning]] = []
     for field, after in zip(fields, (*fields[1:], None), strict=True):
+        if (mean := _mean_of_loss(field, found)) is not None:
+            found.append(mean)
         if field.place is not Place.KEYED or (field.slot >= 0 and field.slot in counter.slots):
             continue
         if counter.is_bar and field.after == "%":
@@ -183,6 +186,20 @@ def _values(fields: Sequence[Field], counter: Counter, *, is_evaluation: bool) -
             found.append((field, key, meaning))
     epoch = [] if counter.epoch < 0 else [Value("epoch", counter.epoch_key, counter.epoch)]
     return _named(found, epoch, is_evaluation=is_evaluation)
+
+
+def _mean_of_loss(
+    field: Field, before: Sequence[tuple[Field, str, Meaning]]
+) -> tuple[Field, str, Meaning] | None:
+    """The mean in brackets behind a loss, ``loss 2.31 (2.35)``: once a loss in it is NaN it stays so."""
+    if field.separator != "(" or field.after or not before:
+        return None
+    loss, key, meaning = before[-1]
+    is_next = loss.slot >= 0 and field.slot in (loss.slot + 1, -1) and meaning.metric == "loss"
+    if not is_next or field.place is not Place.MEAN:
+        return None
+    mean = replace(meaning, metric=f"{meaning.metric}_mean", loss=Loss.NONE)
+    return field, f"{key} (mean)", mean
 
 
 def _meaning(field: Field) -> tuple[str, Meaning]:

@@ -108,6 +108,7 @@ class TextScanner:
             used_lines=self._used + self._knowledge.lines,
             remarks=self._knowledge.remarks,
             guess=self._guess if not self._columns else "",
+            doubt=self._knowledge.doubt,
         )
 
     def _scan(self, data: bytes, *, is_last: bool = False) -> RecordBatch:

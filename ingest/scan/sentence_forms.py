@@ -43,6 +43,11 @@ def loss(finding: Finding, groups: Mapping[str, str]) -> Finding | None:
     return replace(finding, metrics={metric: nonfinite_of(groups.get("value", "nan"))})
 
 
+def not_if(finding: Finding, groups: Mapping[str, str]) -> Finding | None:
+    """What stands behind a condition is no statement."""
+    return None if _CONDITION.search(groups["before"].lower()) else finding
+
+
 def loss_of_record(finding: Finding, groups: Mapping[str, str]) -> Finding | None:
     """The same where the line counts something or has other values: it is then about its own iteration."""
     return loss(finding, groups) if _COUNTED.search(groups["line"]) else None

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 
-from .sentence_forms import BAD, loss, loss_of_record, next_batch, rerun, say, site, validated, value
+from .sentence_forms import BAD, loss, loss_of_record, next_batch, not_if, rerun, say, site, validated, value
 from .sentences import Place
 
 _NAN = math.nan
+DIVERGED = "diverged"
+"""Says no more than that; what the records show is judged by itself."""
 
+_NAN_WORDS = ("nan ", "NaN ", "NAN ", "nans ", "NaNs ", " nan", " NaN", " NAN")
 _VERBS = (
     "oss is ",
     "oss was ",
@@ -118,6 +121,20 @@ NONFINITE = (
         place=Place.NEXT,
     ),
     say(
+        "nan_stops",
+        "many trainers",
+        "a sentence that says the training ends for a NaN",
+        _NAN_WORDS,
+        r"(?i:\bnans? (?:was |were )?(?:detected|encountered|found|occurred)\b[^\w]{1,4}(?:will )?"
+        r"(?:now )?(?:stop|abort|terminat|exit|halt|quit|break)"
+        r"|\b(?:stop|abort|terminat|exit|halt)\w{0,4} (?:the )?(?:training )?"
+        r"(?:because of|due to|on|for|after|as) (?:an? )?nans?\b)",
+        "NaN detected, stopping",
+        metrics={"loss": _NAN},
+        amend=not_if,
+        place=Place.NEXT,
+    ),
+    say(
         "fairseq_site",
         "fairseq",
         "a layer's output or gradient was non-finite",
@@ -177,6 +194,18 @@ NONFINITE = (
         "terminate called: what():  Encountered NaN.",
         metrics={"loss": _NAN},
         place=Place.NEXT,
+    ),
+    say(
+        DIVERGED,
+        "many trainers",
+        "a sentence that says the training diverged",
+        ("diverged", "diverging", "Diverged", "DIVERGED"),
+        r"(?i:\b(?:loss|training|train|model|run|optimi[sz]ation|gradients?)"
+        r"(?: has| have| is| seems to have)? diverg(?:ed|ing)\b)",
+        "Loss diverged, stopping training",
+        fields={"doubt": DIVERGED},
+        takes_line=False,
+        amend=not_if,
     ),
 )
 MEGATRON = (

@@ -18,7 +18,10 @@ MAX_SHAPES = 1 << 15
 """Plans that are kept: a log has dozens; free text makes a new shape with every line."""
 _NUMBER = re.compile(NUMBER)
 _VALUE = re.compile(rb"(?i)\0|nan|inf")
-_WORD = re.compile(rb"(?i)nan|inf")
+_WORD = re.compile(
+    rb"(?i)nan|inf|none|null|\bnil\b|\bn/?a\b|undefined|missing|\berr|invalid|overflow|[*?#-]|\xe2\x88\x9e|[=:]\W|[=:]$"
+)
+"""What may stand where lines of a form have a number."""
 _PROMISING = re.compile(
     rb"(?i)loss|norm|step|iter|epoch|nan|inf|lr|rate|batch|update|rank|acc|err|rmse|nll|ppl|\bit\b|=|:|\|"
 )
@@ -48,7 +51,7 @@ class ShapeBook:
             return None
         for twin in twins_of(example):
             plan = self._plans.get(twin.shape)
-            if plan is not None and plan.kind is not Kind.NOISE:
+            if plan is not None and plan.kind is not Kind.NOISE and twin.fits(plan):
                 return twin.adapted(plan)
         return None
 

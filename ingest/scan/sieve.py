@@ -72,7 +72,7 @@ _WORDS = (
         "checksum",
     ),
     *("feature", "silent", " sdc ", "health", "mllog", "tensor ", "after training", "exiting program"),
-    *("cancelled", "time limit", "fallen off", "temperature", "educing learning"),
+    *("diverg", "cancelled", "time limit", "fallen off", "temperature", "educing learning"),
 )
 _IGNORED_WORDS = ("nccl info ", "nccl trace ")
 """Of lines that are no telemetry whatever else stands in them: large jobs begin with a million of them."""
