@@ -19,7 +19,7 @@ from .precedence import Family, family
 
 _REWARDED = re.compile(
     r"(?:^|[^a-z])(?:rewards?|returns?|ep_?rew(?:ard)?(?:_?mean)?|advantages?|approx_?kl|clip_?frac(?:tion)?"
-    r"|(?:policy|actor|act|critic|cri|value|pg)[_ -]?loss)(?:$|[^a-z])",
+    r"|(?:policy|actor|act|critic|cri|value|pg|vf|qf?\d?)[_ -]?loss)(?:$|[^a-z])",
     re.IGNORECASE,
 )
 _GAME = re.compile(

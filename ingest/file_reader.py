@@ -22,6 +22,7 @@ from .jobs import JobFile
 from .line_formats import line_decoder
 from .log_reader import FileConfig, LineDecoder, Understood
 from .sniff import HEAD_BYTES, Format, sniff
+from .stand_ins import with_player_names
 from .table_lines import last_record_end
 from .text_columns import require_wanted, with_wanted
 from .text_pieces import first_chunks, last_line_end, whole_lines
@@ -54,11 +55,18 @@ class FileNotes:
     last: int = -1
     own_remarks: tuple[str, ...] = ()
     """What the way from the file to its lines had to say: damage, order, rotation."""
+    own_doubt: str = ""
+    """Why what was left out of its records keeps it from being called healthy."""
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """All sentences, each once."""
         return tuple(dict.fromkeys((*self.understood.remarks, *self.own_remarks)))
+
+    @property
+    def doubt(self) -> str:
+        """Why it is not to be called healthy though no record shows a fault; empty without a reason."""
+        return self.understood.doubt or self.own_doubt
 
 
 class FileReader:
@@ -119,7 +127,7 @@ class FileReader:
             self.remark(f"goes on in {', '.join(_told_parts(self._file)[:_TOLD])}")
         for batch in self._folder() if self.path.is_dir() else self._of_bytes():
             self.note(batch)
-            yield batch
+            yield with_player_names(batch, self.notes.understood.columns)
 
     def _folder(self) -> Iterator[RecordBatch]:
         """The records of a folder that is one run."""
@@ -162,6 +170,10 @@ class FileReader:
         """Add a sentence to the notes, once."""
         if sentence not in self.notes.own_remarks:
             self.notes = replace(self.notes, own_remarks=(*self.notes.own_remarks, sentence))
+
+    def doubt(self, sentence: str) -> None:
+        """Say why the file is not to be called healthy."""
+        self.notes = replace(self.notes, own_doubt=sentence)
 
     def _whole(self, form: Format, path: Path) -> Iterator[RecordBatch]:
         """The records of a file that its reader opens by itself."""

@@ -100,6 +100,7 @@ def _with_missing(
         yield missing.infer(batch)
         if missing.first is not None:
             reader.remark(missing.remark)
+    reader.doubt(missing.doubt)
 
 
 def _with_attempts(

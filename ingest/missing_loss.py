@@ -27,11 +27,13 @@ second record or less often shows that within them."""
 MOST_RETURNS = 2
 """Times that the loss may be missing and come back before it is one that is reported now and then."""
 LEAST_BARE = 3
-"""Records without any metric: one or two are how some loops say that they are done."""
+"""Records without any metric, which an epoch is not: one or two are how some loops say that they are done, or
+what a crash left of the last one. Neither NaN nor healthy can be said of them."""
 LEARNED_ROWS = 100_000
 """Rows of which each is looked at; later ones only where a loss is missing among them."""
 _LOSS, _NORM = "loss", "grad_norm"
 _LOST_TOO = frozenset({_NORM, "eval_loss"})
+_COUNTERS = frozenset({"epoch"})
 
 
 @dataclass(slots=True)
@@ -46,6 +48,8 @@ class _Seen:
     returns: int = 0
     is_missing: bool = False
     is_sparse: bool = False
+    bare: int = 0
+    """Records in a row, up to the last one, that only count: too few to say that a loss is missing there."""
 
 
 class MissingLoss:
@@ -56,6 +60,13 @@ class MissingLoss:
         self._rows = 0
         self.first: int | None = None
         """The iteration of the first loss that was inferred."""
+
+    @property
+    def doubt(self) -> str:
+        """Why the file is not to be called healthy though nothing was inferred; empty without a reason."""
+        if not any(seen.bare and not seen.is_sparse for seen in self._seen.values()):
+            return ""
+        return "the last records only count: the loss stopped being a number there, or the log was cut"
 
     def look_ahead(self, batches: list[RecordBatch]) -> None:
         """Find out from the head of a file, before it is judged, whose loss is only reported now and then."""
@@ -121,11 +132,12 @@ class MissingLoss:
         flags = {name: column.present_N[at_N] for name, column in batch.numbers.items() if name != _LOSS}
         has_N = present_N[at_N]
         self._learn(seen, flags, has_N)
-        core = seen.core or frozenset()
+        core = (seen.core or frozenset()) - _COUNTERS
         complete_N = ~has_N
         for name in core - _LOST_TOO or core:
             complete_N &= flags.get(name, np.zeros(len(at_N), np.bool_))
-        bare_N: Flags = ~np.logical_or.reduce([has_N, *flags.values()])
+        told = [flag_N for name, flag_N in flags.items() if name not in _COUNTERS]
+        bare_N: Flags = ~np.logical_or.reduce([has_N, *told])
         if core and core <= _LOST_TOO and bare_N.sum() >= LEAST_BARE:
             complete_N |= bare_N
         flags |= _texts(batch, at_N)
@@ -133,7 +145,17 @@ class MissingLoss:
         for name, flag_N in flags.items():
             if name not in seen.beside:
                 complete_N &= ~flag_N
+        if not core:
+            complete_N = self._without_bare_end(seen, has_N, complete_N)
         return self._walk(seen, has_N, complete_N)
+
+    def _without_bare_end(self, seen: _Seen, has_N: Flags, complete_N: Flags) -> Flags:
+        """The complete records without those at the end that only count, if they are too few to say more."""
+        after_last = int(np.flatnonzero(has_N)[-1]) + 1 if has_N.any() else 0
+        bare = int(complete_N[after_last:].sum()) + (0 if after_last else seen.bare)
+        has_begun = bool(after_last or seen.losses)
+        seen.bare = bare if bare < LEAST_BARE and has_begun else 0
+        return complete_N & (np.arange(len(has_N)) < after_last) if seen.bare else complete_N
 
     def _learn(self, seen: _Seen, flags: dict[str, Flags], has_N: Flags) -> None:
         losses = np.flatnonzero(has_N)

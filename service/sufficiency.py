@@ -58,7 +58,7 @@ def why_too_little(verdict: Verdict, notes: Sequence[FileNotes] = ()) -> str:
         return ""
     if verdict["label"] == "undetermined":
         return _nothing_judged(verdict, notes)
-    if lost := _mostly_lost(notes) or next((n.understood.doubt for n in notes if n.understood.doubt), ""):
+    if lost := _mostly_lost(notes) or next((note.doubt for note in notes if note.doubt), ""):
         return lost
     ran = {str(check["name"]) for check in verdict["coverage"]["checks"] if check["state"] == "ran"}
     if ran - _OF_LITTLE:

@@ -159,3 +159,40 @@ def test_a_message_without_a_loss_is_no_record(names: tuple[str, ...], rows: int
     records += [{"step": rows, "msg": "saving"}, {"step": rows, "msg": "done"}, {"step": rows, "msg": "done"}]
 
     assert nans_of(json_lines(tmp_path / "x.jsonl", records)) == []
+
+
+@pytest.mark.parametrize("beside", [{}, {"epoch": 1.2}])
+def test_a_last_record_that_only_counts_is_no_nan_and_leaves_a_doubt(
+    beside: dict[str, object], tmp_path: Path
+) -> None:
+    records: list[dict[str, object]] = [{"step": step, "loss": 3 - step / 50} | beside for step in range(12)]
+    path = json_lines(tmp_path / "x.jsonl", [*records, {"step": 12} | beside])
+
+    source = source_of(path)
+    batch = read_all(source)
+
+    assert not any(map(math.isnan, batch.numbers["loss"].values_N[batch.numbers["loss"].present_N]))
+    assert "only count" in source.notes[0].doubt
+
+
+def test_a_log_whose_loss_goes_on_after_a_record_that_only_counts_is_not_doubted(tmp_path: Path) -> None:
+    records: list[dict[str, object]] = [{"step": step, "loss": 3 - step / 50} for step in range(24)]
+    del records[20]["loss"]
+
+    source = source_of(json_lines(tmp_path / "x.jsonl", records))
+    read_all(source)
+
+    assert not source.notes[0].doubt
+
+
+def test_three_records_that_only_count_are_nan(tmp_path: Path) -> None:
+    records: list[dict[str, object]] = [{"step": step, "loss": 3 - step / 50} for step in range(12)]
+    records += [{"step": step} for step in (12, 13, 14)]
+
+    assert nans_of(json_lines(tmp_path / "x.jsonl", records)) == [12, 13, 14]
+
+
+def test_a_validation_that_is_null_beside_a_loss_is_no_nan(tmp_path: Path) -> None:
+    records = [healthy(step) | {"val_loss": 3.1 if step < NAN_FROM else None} for step in range(30)]
+
+    assert nans_of(json_lines(tmp_path / "x.jsonl", records)) == []

@@ -182,10 +182,18 @@ def _values(fields: Sequence[Field], counter: Counter, *, is_evaluation: bool) -
         if field.key.lower() in _DURATIONS or (after is not None and after.place is Place.LIST):
             continue
         key, meaning = _meaning(field)
+        if found and found[-1][2].part is Part.EVAL and _may_be_of_either(key, meaning):
+            meaning = replace(meaning_of(f"val {key}"), order=meaning.order)
         if meaning.role in (Role.METRIC, Role.CONTEXT, Role.TIME) and _is_kept(field, meaning):
             found.append((field, key, meaning))
     epoch = [] if counter.epoch < 0 else [Value("epoch", counter.epoch_key, counter.epoch)]
     return _named(found, epoch, is_evaluation=is_evaluation)
+
+
+def _may_be_of_either(key: str, meaning: Meaning) -> bool:
+    """Whether what stands behind a value of the validation is of it too: ``val loss: 2.3 acc: 0.4``."""
+    is_measure = meaning.role is Role.METRIC and meaning.part is Part.TRAIN and not _is_known(meaning)
+    return is_measure and _TRAIN.search(key) is None
 
 
 def _mean_of_loss(
