@@ -81,8 +81,10 @@ def first_of(origin: Origin, draft: Draft, facts: AttemptFacts) -> First:
     low = max(interval_of(one)[0] for one in siblings)
     high = min(one.first_bad for one in siblings)
     iteration = origin.iteration if low < origin.iteration <= high else high
-    # A check of the trainer speaks of its own rank, also where one other rank alone prints the log.
-    has_peers = len(named(facts.ranks)) > 1 or draft.root.metric.endswith(CHECKED)
+    # A check of the trainer speaks of its own rank, and who waits for a rank names it, also where one other
+    # rank alone prints the log.
+    is_named = draft.root.metric.endswith(CHECKED) or bool(draft.root.detail.get("waiting_ranks"))
+    has_peers = len(named(facts.ranks)) > 1 or is_named
     is_known = has_peers and bool(origin.ranks)
     listed = origin.listed[:MAX_LISTED_RANKS] if is_known else ()
     victims = _victims(draft, origin) if is_known else ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -60,7 +60,7 @@ class FileSource:
         reports: Sequence[DiagnosticReport] = (),
     ) -> None:
         self._job = job
-        self._config = config or FileConfig()
+        self._config = replace(config or FileConfig(), wants_times=bool(reports))
         self._stream = stream or StreamConfig()
         self._stdin = stdin
         self._spooled: list[Path] = []

@@ -109,7 +109,9 @@ def line_decoder(
         if (key := text_key(head)) is not None:
             from .scan.scanner import TextScanner
 
-            return WrappedTextDecoder(key, TextScanner(defaults, source, config.columns))
+            return WrappedTextDecoder(
+                key, TextScanner(defaults, source, config.columns, wants_times=config.wants_times)
+            )
         keys = read_keys(head, config.columns)
         if keys.is_plain:
             return JsonLinesDecoder(keys, defaults, source, config)
@@ -119,5 +121,5 @@ def line_decoder(
     if form is Format.TEXT:
         from .scan.scanner import TextScanner  # only text logs pay for it
 
-        return TextScanner(defaults, source, config.columns)
+        return TextScanner(defaults, source, config.columns, wants_times=config.wants_times)
     raise UnreadableInput(f"{source}: must be text, but it is {form.value}")

@@ -27,6 +27,9 @@ class FileConfig:
     decode: DecodeConfig = field(default_factory=DecodeConfig)
     form: Format | None = None
     """The format, where the bytes shall not decide."""
+    wants_times: bool = False
+    """Whether times in front of lines of text are read, which takes as long as all the rest of a line:
+    reports about hardware are joined to iterations by them."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """Metric or role (``iteration``, ``rank``) to the name that the file has for it, where names shall
     not decide."""

@@ -186,3 +186,17 @@ def test_a_healthy_run_that_died_is_told_with_the_line_that_says_why(tmp_path: P
     assert verdict["label"] == "healthy"
     (note,) = [note for note in verdict["coverage"]["notes"] if "at iteration 59" in note]
     assert line.partition("Error: ")[2][:30] in note
+
+
+def test_a_line_of_the_kernel_finds_its_iteration_by_the_times_of_a_text_log(tmp_path: Path) -> None:
+    lines = [
+        f"2026-06-28 16:0{at // 60}:{at % 60:02d},250 - INFO - step {at} loss {3 - at / 99}"
+        for at in range(120)
+    ]
+    log = write(tmp_path / "train.log", "\n".join(lines) + "\n")
+    xid = "2026-06-28T16:01:30+00:00 node-3 kernel: NVRM: Xid (PCI:0000:10:1c): 79, fallen off the bus.\n"
+
+    verdict = judged(log, write(tmp_path / "kern.log", xid))
+
+    (note,) = (one for one in verdict["annotations"] if one["kind"] == "hardware")
+    assert note["iteration"] == 89

@@ -256,3 +256,20 @@ def test_a_wait_that_the_watchdog_ended_is_a_stall(waiting: int, told: str, tmp_
     assert verdict["label"] == "stall"
     assert incident["first"]["iteration"] == 40
     assert told in incident["causes"][0]["because"][0]
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        "  - [1] finished collective #6, but didn't join collective #7 (count from 1)",
+        "RuntimeError: [Rank 0]: Rank 1 failed to pass monitoredBarrier in 600000 ms",
+    ],
+)
+def test_the_rank_that_a_report_names_as_missing_is_the_suspect(named: str, tmp_path: Path) -> None:
+    timeout = "[Rank {}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE,"
+    ran = " Timeout(ms)=600000) ran for 600081 milliseconds\n"
+    waits = "".join(timeout.format(rank) + ran for rank in (0, 2, 3))
+    verdict = verdict_of(steps(1, 40) + waits + named + "\n", tmp_path)
+    incident = verdict["incidents"][0]  # type: ignore[index]  # plain JSON
+    assert verdict["label"] == "stall"
+    assert incident["first"]["ranks"] == [1]

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, replace
 
 from .prefixes import Part, read_prefix
-from .times import read_time
+from .times import time_in
 
 MAX_TEXT_BYTES = 240
 """Of a line kept to show it: the rest of an Xid is registers."""
@@ -149,10 +149,9 @@ def _with_prefix(told: HardwareLine, line: bytes) -> HardwareLine:
 
     named = _HOST_BEFORE_KERNEL.search(line)
     rank = text_of(Part.RANK)
-    times = (read_time(field.of(line)) for field in prefix.fields if field.what is Part.TIME)
     return replace(
         told,
         host=named[1].decode("utf-8", "replace") if named else text_of(Part.HOST),
         rank=told.rank if told.rank is not None or rank is None else int(rank),
-        time=next((time for time in times if time is not None), None),
+        time=time_in(line, prefix),
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from firstfault.telemetry import MAX_ITERATION, UNNAMED_RANK, Checksum, Event, EventKind, Record
+from firstfault.telemetry import MAX_ITERATION, UNNAMED_RANK, Checksum, Event, EventKind, Phase, Record
 from ingest.blocks import Ints, RecordBatch
 from ingest.columns import BatchBuilder
 from ingest.joining import concatenate
@@ -186,7 +186,16 @@ class Prose:
             time=finding.time,
             fields=fields,
         )
-        return [event] if finding.event is not EventKind.HEARTBEAT else _waited(event)
+        return [event] if finding.event is not EventKind.HEARTBEAT else _beats(event)
+
+
+def _beats(event: Event) -> list[Event]:
+    """What a line on a collective says: who waited in it, and who did not come to it."""
+    fields = {name: value for name, value in event.fields.items() if name not in ("waiter", "waited_ms")}
+    if isinstance(waiter := event.fields.get("waiter"), float):
+        waited = {**event.fields, "phase": Phase.REDUCE_IN.label}
+        return [replace(event, fields=fields), *_waited(replace(event, rank=int(waiter), fields=waited))]
+    return _waited(event) if "waited_ms" in event.fields else [event]
 
 
 def _waited(event: Event) -> list[Event]:

@@ -29,6 +29,7 @@ from .prose import Counts
 from .shapes import ShapeBook
 from .sieve import Sieve
 from .tables import Laid, TableReader
+from .times import times_of
 from .unwrap import unwrap
 
 
@@ -38,7 +39,15 @@ class TextScanner:
     is_wire = False
     says_attempt = False
 
-    def __init__(self, defaults: Defaults, source: str, wanted: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        defaults: Defaults,
+        source: str,
+        wanted: Mapping[str, str] | None = None,
+        *,
+        wants_times: bool = False,
+    ) -> None:
+        self._wants_times = wants_times
         self._run = defaults.run or source
         self._rank = UNNAMED_RANK if defaults.rank is None else defaults.rank
         self._source = source
@@ -81,7 +90,7 @@ class TextScanner:
             UnreadableInput: no line of the log was recognised.
         """
         rest = self._scan(self._cleaner.finish(), is_last=True)
-        last = self._join(self._from_tables(self._tables.finish()), 0)
+        last = self._join(self._from_tables(self._tables.finish()), Piece(b""))
         rest = concatenate([batch for batch in (rest, last) if len(batch)])
         if not self._columns and not self._knowledge.has_heard:
             raise UnreadableInput(f"{self._source}: {self._reason()}")
@@ -136,12 +145,12 @@ class TextScanner:
             parts += self._part(plan, group)
         laid.sort(key=lambda line: line.number)
         parts += self._from_tables(self._tables.read(laid, len(lines), first_other, first_loss))
-        return self._join(parts, len(lines))
+        return self._join(parts, lines)
 
-    def _join(self, parts: list[Part], lines: int) -> RecordBatch:
+    def _join(self, parts: list[Part], lines: Piece) -> RecordBatch:
         parts = self._chain.attached(parts)
-        self._chain.advance(lines)
-        return self._records(parts)
+        self._chain.advance(len(lines))
+        return self._records(parts, lines)
 
     def _part(self, plan: Plan, group: ShapeLines) -> list[Part]:
         if plan.kind is Kind.NOISE:
@@ -164,7 +173,7 @@ class TextScanner:
             parts += self._part(self._book.record_plan(group.shape, group.example), placed)
         return parts
 
-    def _records(self, parts: list[Part]) -> RecordBatch:
+    def _records(self, parts: list[Part], lines: Piece) -> RecordBatch:
         found = gather(parts)
         changes = self._loss.choose(
             (int(part.line_S[0]), value.loss_order, value.key)
@@ -177,6 +186,8 @@ class TextScanner:
         numbers = columns_of(found, changes, keep_N)
         self._note(parts)
         batch = batch_of(self._run, iteration_N[keep_N], found.counted.printer_N[keep_N], numbers)
+        if self._wants_times:
+            batch = replace(batch, time_N=times_of(lines, found.line_N[keep_N]))
         counts = Counts(found.line_N, iteration_N, found.counted.printer_N)
         return self._knowledge.complete(batch, found.line_N[keep_N], counts)
 

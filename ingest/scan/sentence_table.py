@@ -41,6 +41,30 @@ _LINES = (
         place=Place.NEXT,
     ),
     say(
+        "barrier_missed",
+        "PyTorch",
+        "this rank waited at a barrier, and says which rank did not come",
+        "failed to pass monitoredBarrier",
+        r"\[Rank (?P<waiter>\d{1,7})\]:? Rank (?P<rank>\d{1,7}) failed to pass monitoredBarrier"
+        r"(?: in (?P<waited_ms>\d{1,12}) ms)?",
+        "[Rank 0]: Rank 5 failed to pass monitoredBarrier in 30000 ms",
+        event=EventKind.HEARTBEAT,
+        fields={"phase": "forward"},
+        place=Place.NEXT,
+    ),
+    say(
+        "desync_report",
+        "PyTorch",
+        "of the ranks of a collective this one did not join it",
+        "but didn't join collective",
+        r"- \[(?P<rank>\d{1,7})\] finished collective #\d+, but didn't join collective "
+        r"#(?P<sequence>\d{1,15})",
+        "  - [5] finished collective #41, but didn't join collective #42 (count from 1)",
+        event=EventKind.HEARTBEAT,
+        fields={"phase": "forward"},
+        place=Place.NEXT,
+    ),
+    say(
         "hardware",
         "kernel, drivers, NCCL, Ascend",
         "a line that tells of hardware",

@@ -135,7 +135,7 @@ def _texts(found: re.Match[bytes]) -> dict[str, str]:
     return {name: text.decode("utf-8", "replace") for name, text in named.items()}
 
 
-_NUMBERS = ("scale", "previous", "lr", "batch_size", "hysteresis", "sequence", "waited_ms")
+_NUMBERS = ("scale", "previous", "lr", "batch_size", "hysteresis", "sequence", "waited_ms", "waiter")
 _TEXTS = ("path", "text", "collective")
 
 

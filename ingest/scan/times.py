@@ -5,6 +5,14 @@ from __future__ import annotations
 import re
 from datetime import date
 from functools import lru_cache
+from math import nan
+
+import numpy as np
+
+from ingest.blocks import Floats, Ints
+
+from .pieces import Piece
+from .prefixes import MAX_PREFIX_BYTES, Part, Prefix, read_prefix
 
 _CLOCK = re.compile(
     r"(?P<hour>\d{1,2}):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,:](?P<fraction>\d{1,9}))?"
@@ -41,6 +49,19 @@ def read_time(text: str) -> float | None:
         return None
     day = _day_of(text[: clock.start()], text[clock.end() :])
     return None if day is None else day * 86_400 + _seconds(clock)
+
+
+def times_of(lines: Piece, line_R: Ints) -> Floats:
+    """The times in front of some lines; NaN where there is none, or several lines made one."""
+    fronts = (lines[at][:MAX_PREFIX_BYTES] if 0 <= at < len(lines) else b"" for at in line_R.tolist())
+    times = (time_in(front, read_prefix(front)) for front in fronts)
+    return np.array([nan if time is None else time for time in times], np.float64)
+
+
+def time_in(line: bytes, prefix: Prefix) -> float | None:
+    """The first time in the prefix of a line that names its year."""
+    times = (read_time(field.of(line)) for field in prefix.fields if field.what is Part.TIME)
+    return next((time for time in times if time is not None), None)
 
 
 def _seconds(clock: re.Match[str]) -> float:
