@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ingest.blocks import Ints, Ranks
+from ingest.columns import union
 
 from .base import State
 
@@ -66,7 +67,7 @@ class RankTable:
         return table
 
     def _grow(self, ranks_R: Ranks) -> None:
-        all_N = np.union1d(self.ranks_N, ranks_R).astype(np.int32)
+        all_N = union(self.ranks_N, ranks_R)
         old_N = np.searchsorted(all_N, self.ranks_N)
         for name, column in self._columns.items():
             grown = np.full(len(all_N), UNKNOWN, np.int64)

@@ -16,6 +16,7 @@ import numpy as np
 
 from firstfault.telemetry import UNNAMED_RANK
 from ingest.blocks import Flags, Floats, Ints, IterationBlock, Ranks
+from ingest.columns import union
 
 CADENCE_FACTOR = 4
 """A rank that reports seldom is silent after this many times its own longest gap. Of gaps that come in
@@ -190,7 +191,7 @@ class ReportTable:
     def _rows(self, ranks_R: Ranks) -> Ints:
         """Where ``ranks_R`` stand in the columns; those not known yet are added."""
         if not np.array_equal(self.ranks_N, ranks_R):
-            all_N = np.union1d(self.ranks_N, ranks_R).astype(np.int32)
+            all_N = union(self.ranks_N, ranks_R)
             old_N = np.searchsorted(all_N, self.ranks_N)
             for name, values_N in self._ints.items():
                 grown_N = np.full(len(all_N), -1 if name in ("turn", "iteration") else 0, np.int64)

@@ -176,6 +176,16 @@ def distinct(values_N: NDArray[np.int32]) -> list[int]:
     return [least] if least == greatest else [int(value) for value in np.unique(values_N)]
 
 
+def union(one_N: NDArray[np.int32], other_N: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The distinct values of both, ascending. numpy's own would load masked arrays, which takes 40 ms.
+
+    >>> union(np.array([0, 4], np.int32), np.array([4, 2, 2], np.int32)).tolist()
+    [0, 2, 4]
+    """
+    both_N = np.sort(np.concatenate([one_N, other_N]))
+    return both_N[np.append(True, both_N[1:] != both_N[:-1])[: len(both_N)]]
+
+
 def admit(names: Sequence[str], size: int, max_cells: int) -> tuple[frozenset[str], list[Rejected]]:
     """The metrics that fit the cell budget in order of appearance, and one `Rejected` for each other."""
     limit = max(1, max_cells // max(1, size))

@@ -77,6 +77,7 @@ class _Assignment:
         self._meanings = [meaning_of(name) for name in names]
         self._remarks: list[str] = []
         self._forced = {role: place_of(names, name, role) for role, name in wanted.items()}
+        self._ranks: dict[int, tuple[bool, bool, int, int]] = {}
 
     def roles(self) -> Roles:
         epoch = self._role(Role.EPOCH)
@@ -190,9 +191,11 @@ class _Assignment:
 
     def _rank(self, at: int) -> tuple[bool, bool, int, int]:
         """The less, the better: a name without a number means nothing, one that is always 0 little."""
-        numbers = [number for value in self._columns[at] if (number := number_of(value)) is not None]
-        is_idle = bool(numbers) and all(number == 0 for number in numbers)
-        return not numbers, is_idle, self._meanings[at].order, at
+        if at not in self._ranks:
+            numbers = [number for value in self._columns[at] if (number := number_of(value)) is not None]
+            is_idle = bool(numbers) and all(number == 0 for number in numbers)
+            self._ranks[at] = not numbers, is_idle, self._meanings[at].order, at
+        return self._ranks[at]
 
     def _loss(self, chosen: dict[str, int], taken: set[int | None]) -> tuple[int, ...]:
         """Make one name the loss, or give those whose sum is; a remark says what was done."""

@@ -16,6 +16,7 @@ from firstfault.wire_values import describe
 from .blocks import Flags, RecordBatch, Rejected
 from .errors import UnreadableInput
 from .joining import concatenate
+from .number_cells import number_columns
 from .roles import Roles
 from .sniff import Dialect
 from .table_header import holds_numbers, is_header_row, read_header, value_of_file
@@ -35,6 +36,9 @@ class TableConfig:
     """Rows at the head that decide what a column means."""
     small_piece_bytes: int = SMALL_PIECE_BYTES
     """Pieces up to it are read without polars; 0 where polars is loaded anyway."""
+    compile_after_pieces: int = 4
+    """Large pieces after which the reader of numbers is compiled where no process did so before: that takes
+    2 s, and polars 0.1 s a piece."""
     max_rejected_raw_bytes: int = 1024
     """Bytes of a bad line that are kept to show it."""
 
@@ -61,6 +65,7 @@ class TableReader:
         self._defaults = defaults
         self._source = source
         self._next_line = 0
+        self._large_pieces = 0
         self._has_begun = not dialect.has_header
         if len(dialect.names) > self._config.max_columns:
             raise UnreadableInput(
@@ -92,6 +97,30 @@ class TableReader:
     def decode(self, data: bytes) -> RecordBatch:
         """The records of the next whole lines of the file."""
         data = self._dialect.plain(data.replace(b"\r\n", b"\n") if b"\r" in data else data)
+        if len(data) <= self._config.small_piece_bytes or not data.endswith(b"\n"):
+            return self._decode_any(data)
+        batches: list[RecordBatch] = []
+        if not self._has_begun:
+            at = _behind_first_row(data)
+            batches.append(self._decode_any(data[:at]))
+            data = data[at:]
+        numbers = self._decode_numbers(data)
+        batches.append(self._decode_any(data) if numbers is None else numbers)
+        return batches[-1] if len(batches) == 1 or _is_blank(batches[0]) else concatenate(batches)
+
+    def _decode_numbers(self, data: bytes) -> RecordBatch | None:
+        """The records of lines that hold nothing but numbers; None if they hold anything else."""
+        self._large_pieces += 1
+        compiles = self._large_pieces > self._config.compile_after_pieces
+        width = len(self.header.names)
+        columns = number_columns(data, self._dialect.delimiter, width, compiles=compiles)
+        if columns is None:
+            return None
+        number_N = np.arange(len(columns[0])) + self._next_line
+        self._next_line += len(number_N)
+        return self._rows.decode(columns, number_N, [])
+
+    def _decode_any(self, data: bytes) -> RecordBatch:
         lines = cut_lines(_without_cut_cell(data, self._dialect.delimiter), self._dialect.delimiter)
         batches: list[RecordBatch] = []
         start = 0
@@ -174,6 +203,23 @@ class TableReader:
         kept = raw[: self._config.max_rejected_raw_bytes]
         text = kept.decode("utf-8", "replace")
         return Rejected("line", rule, describe(text), True, self._source, self._next_line + number, kept)
+
+
+def _behind_first_row(data: bytes) -> int:
+    """Where the first line ends that is neither blank nor a comment."""
+    at = 0
+    while at < len(data):
+        end = data.index(b"\n", at) + 1
+        line = data[at:end].strip()
+        at = end
+        if line and not line.startswith(b"#"):
+            break
+    return at
+
+
+def _is_blank(batch: RecordBatch) -> bool:
+    """Whether nothing at all came of some lines."""
+    return not (len(batch) or batch.rejected or batch.labels)
 
 
 def _without_cut_cell(data: bytes, delimiter: str) -> bytes:

@@ -19,6 +19,7 @@ from firstfault.telemetry import WHOLE_ITERATION
 
 from .blocks import ChecksumBlock, Flags, Floats, Ints, NumberBlock, Ranks
 from .cells import Cells, distinct, has_repeats, is_in, settle_claims
+from .columns import union
 
 CONFLICT = "conflict"
 INFERRED = "inferred"
@@ -196,7 +197,7 @@ class Window:
         new = np.setdiff1d(seen.astype(np.int32), known, assume_unique=True)
         if not len(new):
             return
-        self.ranks_R = np.union1d(known, new).astype(np.int32)
+        self.ranks_R = union(known, new)
         columns = np.searchsorted(self.ranks_R, known)
         for matrix in self.matrices.values():
             matrix.words = tuple(self._widen(buffer, columns) for buffer in matrix.words)

@@ -27,12 +27,12 @@ def number_in(value: object) -> float | None:
     text = value.strip().removesuffix("%")
     if not text.isascii() or "_" in text:  # float() takes digits of other scripts, and 1_000
         return None
-    if (count := _OF_TOTAL.fullmatch(text)) is not None:
-        return float(count[1])
     try:
-        return float(text.replace(",", "") if THOUSANDS.fullmatch(text) else text)
+        return float(text)
     except ValueError:
-        return None
+        if (count := _OF_TOTAL.fullmatch(text)) is not None:
+            return float(count[1])
+        return float(text.replace(",", "")) if THOUSANDS.fullmatch(text) else None
 
 
 def number_of(value: object) -> float | None:
