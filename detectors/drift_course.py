@@ -5,6 +5,9 @@ Plain Python that numba can compile: see `kernels.Fold`.
 
 # A compiled fold takes its state as flat arrays by position.
 
+# ruff: noqa: PLR0917
+# A compiled fold takes its state as flat arrays by position.
+
 from __future__ import annotations
 
 import math
@@ -64,7 +67,9 @@ from .drift_tests import (
 )
 
 
-def watch_suspicious(ints: Counts, floats: Numbers, minis: Numbers, knobs: Sequence[float]) -> int:
+def watch_suspicious(
+    ints: Counts, floats: Numbers, minis: Numbers, scratch: Numbers, knobs: Sequence[float]
+) -> int:
     """A new mini-block while a change is suspected: does it last, or does the run learn on?"""
     now, tau = ints[MINIS], ints[TAU]
     since = now - tau
@@ -83,7 +88,7 @@ def watch_suspicious(ints: Counts, floats: Numbers, minis: Numbers, knobs: Seque
     lasts = (
         lasting_slope(ints, floats, minis, knobs)
         if is_slope
-        else lasting_step(recent, ints, floats, minis, knobs)
+        else lasting_step(recent, ints, floats, minis, scratch, knobs)
     )
     if lasts:
         ints[PHASE] = SHIFTED
@@ -107,25 +112,25 @@ def lasting_slope(ints: Counts, floats: Numbers, minis: Numbers, knobs: Sequence
     return True
 
 
-def gentlest_decline(tau: int, ints: Counts, floats: Numbers, minis: Numbers) -> None:
+def gentlest_decline(tau: int, ints: Counts, floats: Numbers, minis: Numbers, scratch: Numbers) -> None:
     """Keep the gentler of two fits before the step, to be carried on for as long as it may be withdrawn.
 
     A decline that flattens faster than in the logarithm of time would hide for ever that the excess decays.
     """
     first = ints[FROM]
-    fit_decline(first, max(first, tau - PAST), tau, minis, floats)
+    fit_decline(first, max(first, tau - PAST), tau, minis, floats, scratch)
     far = floats[FIT_Y] - expected(tau + JUDGED - 1, tau + JUDGED, floats)
     at_step = floats[FIT_Y] - expected(tau, tau + 1, floats)
     long_fall = far - at_step
-    fit_decline(first, max(first, tau - SIDE), tau, minis, floats)
+    fit_decline(first, max(first, tau - SIDE), tau, minis, floats, scratch)
     far = floats[FIT_Y] - expected(tau + JUDGED - 1, tau + JUDGED, floats)
     at_step = floats[FIT_Y] - expected(tau, tau + 1, floats)
     if far - at_step > long_fall:
-        fit_decline(first, max(first, tau - PAST), tau, minis, floats)
+        fit_decline(first, max(first, tau - PAST), tau, minis, floats, scratch)
 
 
 def lasting_step(
-    recent: float, ints: Counts, floats: Numbers, minis: Numbers, knobs: Sequence[float]
+    recent: float, ints: Counts, floats: Numbers, minis: Numbers, scratch: Numbers, knobs: Sequence[float]
 ) -> bool:
     """Whether a step that is suspected has lasted long enough, all points since it counted."""
     now, tau = ints[MINIS], ints[TAU]
@@ -142,7 +147,7 @@ def lasting_step(
         return False
     floats[LEVEL] = level
     floats[JUMP] = excess
-    gentlest_decline(tau, ints, floats, minis)
+    gentlest_decline(tau, ints, floats, minis, scratch)
     return is_step_of_size(excess, floats[BASE], floats[SIGMA], knobs)
 
 

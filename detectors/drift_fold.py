@@ -106,10 +106,10 @@ def close_mini(
     ints[MINIS] += 1
     ints[IN_MINI] = 0
     if ints[PHASE] == SUSPICIOUS:
-        return watch_suspicious(ints, floats, minis, knobs)
+        return watch_suspicious(ints, floats, minis, scratch, knobs)
     if ints[PHASE] == SHIFTED:
         return watch_shifted(ints, floats, minis)
-    code = watch_step(ints, floats, minis, knobs)
+    code = watch_step(ints, floats, minis, scratch, knobs)
     if code == END:
         code = watch_slope(ints, floats, minis, knobs)
     if code == END and ints[MINIS] % 8 == 0:
@@ -203,4 +203,5 @@ FOLD = Fold(
     end_row,
     watch_repeats,
     close_mini,
+    inlines=True,
 )

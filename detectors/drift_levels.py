@@ -83,7 +83,9 @@ def spread_of(width: int, most: int, first: int, now: int, minis: Numbers, scrat
     return 1.2533 * total / count * math.sqrt(width / 20.0)
 
 
-def fit_decline(origin: int, start: int, stop: int, minis: Numbers, floats: Numbers) -> None:
+def fit_decline(
+    origin: int, start: int, stop: int, minis: Numbers, floats: Numbers, scratch: Numbers
+) -> None:
     """Fit level + slope * log(time) to the mini-blocks ``[start, stop)`` by least squares.
 
     Healthy curves fall about evenly in the logarithm of time. Time counts from ``origin``, where the
@@ -95,12 +97,14 @@ def fit_decline(origin: int, start: int, stop: int, minis: Numbers, floats: Numb
     n = stop - start
     sum_u, sum_y = 0.0, 0.0
     for at in range(start, stop):
-        sum_u += log_time(at - origin, middle)
+        scratch[at - start] = log_time(at - origin, middle)
+    for at in range(start, stop):
+        sum_u += scratch[at - start]
         sum_y += minis[at % MINI_RING]
     mean_u, mean_y = sum_u / n, sum_y / n
     uu, uy, yy = 0.0, 0.0, 0.0
     for at in range(start, stop):
-        u = log_time(at - origin, middle) - mean_u
+        u = scratch[at - start] - mean_u
         y = minis[at % MINI_RING] - mean_y
         uu += u * u
         uy += u * y

@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from .drift_levels import (
     FIT_REST,
     MINI_RING,
@@ -65,6 +67,9 @@ from .drift_state import (
     WARM,
     WIDE,
 )
+
+MEAN_NOISE = np.array([math.inf, *(math.sqrt(1.0 / k + 1.0 / NEAR) for k in range(1, SIDE + 1))])
+"""Noise of the mean of k mini-blocks less that of the `NEAR` before, by k, in that of one."""
 
 
 def learn_noise(ints: Counts, floats: Numbers, minis: Numbers, scratch: Numbers) -> None:
@@ -157,11 +162,17 @@ def is_gap(
 
 
 def weigh_step(
-    stop: int, past: int, ints: Counts, floats: Numbers, minis: Numbers, knobs: Sequence[float]
+    stop: int,
+    past: int,
+    ints: Counts,
+    floats: Numbers,
+    minis: Numbers,
+    scratch: Numbers,
+    knobs: Sequence[float],
 ) -> float:
     """Score of a step at mini-block ``stop`` against the ``past`` before; 0 where the excess is no step."""
     now = ints[MINIS]
-    fit_decline(ints[FROM], max(ints[FROM], stop - past), stop, minis, floats)
+    fit_decline(ints[FROM], max(ints[FROM], stop - past), stop, minis, floats, scratch)
     noise = noise_about_fit(floats)
     excess = mean_minis(minis, stop, now) - expected(stop, now, floats)
     score = step_score(excess, stop, now, noise, floats)
@@ -172,13 +183,16 @@ def weigh_step(
     return 0.0
 
 
-def watch_step(ints: Counts, floats: Numbers, minis: Numbers, knobs: Sequence[float]) -> int:
+def watch_step(
+    ints: Counts, floats: Numbers, minis: Numbers, scratch: Numbers, knobs: Sequence[float]
+) -> int:
     """The windowed likelihood ratio over all places of a step."""
     now, first = ints[MINIS], ints[FROM]
     sigma = floats[NOISE_STEP]
     if now - first < WARM or sigma == 0.0:
         return END
     fall = fall_before(first, now, minis)
+    least_rise = 0.6 * knobs[LEVEL_Z] * sigma
     best, best_k, best_past = 0.0, 0, PAST
     after = 0.0
     for k in range(1, SIDE + 1):
@@ -188,20 +202,20 @@ def watch_step(ints: Counts, floats: Numbers, minis: Numbers, knobs: Sequence[fl
         after += minis[stop % MINI_RING]
         rise = after / k - mean_minis(minis, stop - NEAR, stop) + 0.5 * fall * (k + NEAR)
         # Cheap, and passed by whatever passes the rest: a fit at each place is dear.
-        if rise <= 0.6 * knobs[LEVEL_Z] * sigma * math.sqrt(1.0 / k + 1.0 / NEAR):
+        if rise <= least_rise * MEAN_NOISE[k]:
             continue
-        score = weigh_step(stop, PAST, ints, floats, minis, knobs)
+        score = weigh_step(stop, PAST, ints, floats, minis, scratch, knobs)
         if score > best:
             best, best_k, best_past = score, k, PAST
         if floats[FIT_REST] > 1.3 * sigma or now - first < 2 * PAST:
             # The decline of so long a past is not as fitted (a step of the rate, a young run): a shorter one.
-            score = weigh_step(stop, MIN_SIDE, ints, floats, minis, knobs)
+            score = weigh_step(stop, MIN_SIDE, ints, floats, minis, scratch, knobs)
             if score > best:
                 best, best_k, best_past = score, k, MIN_SIDE
     if best == 0.0:
         return END
     stop = now - best_k
-    weigh_step(stop, best_past, ints, floats, minis, knobs)
+    weigh_step(stop, best_past, ints, floats, minis, scratch, knobs)
     base = mean_minis(minis, stop - NEAR, stop)
     jump = mean_minis(minis, stop, now) - expected(stop, now, floats)
     # A loss near zero or of changing sign has no level whose shift would mean anything.

@@ -43,14 +43,18 @@ def insert_sorted(ordered: Numbers, count: int, value: float) -> None:
     ordered[at] = value
 
 
-def remove_sorted(ordered: Numbers, count: int, value: float) -> None:
-    """Take one ``value`` out of the first ``count`` elements of ``ordered``."""
+def replace_sorted(ordered: Numbers, count: int, old: float, value: float) -> None:
+    """Take one ``old`` out of the first ``count`` elements of ``ordered``, and put ``value`` in."""
     at = 0
-    while ordered[at] != value:
+    while ordered[at] != old:
         at += 1
-    while at < count - 1:
+    while at < count - 1 and ordered[at + 1] <= value:
         ordered[at] = ordered[at + 1]
         at += 1
+    while at > 0 and ordered[at - 1] > value:
+        ordered[at] = ordered[at - 1]
+        at -= 1
+    ordered[at] = value
 
 
 def median_sorted(ordered: Numbers, count: int) -> float:
@@ -77,12 +81,12 @@ def learn(
             residual = min(residual, 4.0 * floats[NOISE] + 1e-300)
         floats[NOISE] += (residual - floats[NOISE]) / min(ints[POINTS] + 1, 64)
     if count == WINDOW:
-        remove_sorted(ordered, count, window[ints[WINDOW_AT]])
-        count -= 1
-    insert_sorted(ordered, count, value)
+        replace_sorted(ordered, count, window[ints[WINDOW_AT]], value)
+    else:
+        insert_sorted(ordered, count, value)
+        ints[IN_WINDOW] = count + 1
     window[ints[WINDOW_AT]] = value
     ints[WINDOW_AT] = (ints[WINDOW_AT] + 1) % WINDOW
-    ints[IN_WINDOW] = count + 1
 
 
 def close_mini(mini: Numbers, ints: Counts, floats: Numbers, minis: Numbers) -> None:

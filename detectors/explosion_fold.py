@@ -56,7 +56,7 @@ from .explosion_baseline import (
     median_sorted,
     note_top,
     past_range,
-    remove_sorted,
+    replace_sorted,
     unit_of,
 )
 from .explosion_growth import (
@@ -253,7 +253,7 @@ def fold_explosion(
 FOLD = Fold(
     fold_explosion,
     insert_sorted,
-    remove_sorted,
+    replace_sorted,
     median_sorted,
     past_range,
     unit_of,
@@ -279,4 +279,5 @@ FOLD = Fold(
     watch_exploded,
     watch_broken,
     take_point,
+    inlines=True,
 )

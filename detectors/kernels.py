@@ -54,7 +54,8 @@ def hold_compiling() -> None:
 class Fold:
     """One fold and the choice of how to run it.
 
-    ``parts`` are the functions it calls, each after those that it calls itself.
+    ``parts`` are the functions it calls, each after those that it calls itself; ``inlines`` puts them into
+    it, which pays where points are many and functions short.
 
     >>> import numpy as np
     >>> def count_up(values, place, total):
@@ -73,10 +74,12 @@ class Fold:
         function: Callable[..., int],
         *parts: Callable[..., Any],
         compile_after_points: int = COMPILE_AFTER_POINTS,
+        inlines: bool = False,
     ) -> None:
         self.function = function
         self.parts = parts
         self.compile_after_points = compile_after_points
+        self.inlines = inlines
         self._folded_points = 0
         self.is_compiled = False
         """Whether it has run in machine code."""
@@ -106,7 +109,7 @@ class Fold:
 
     @cached_property
     def _code(self) -> Compiled:
-        return Compiled(self.function, self.parts)
+        return Compiled(self.function, self.parts, inlines=self.inlines)
 
     def _is_worth_compiling(self, arrays: Sequence[Array]) -> bool:
         if self.is_compiled or self._folded_points <= self.compile_after_points:

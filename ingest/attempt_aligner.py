@@ -119,22 +119,19 @@ class AttemptAligner:
         if not len(rows):
             return []
         window = self.window
-        cells = window.place(batch.iteration_N[rows], batch.microbatch_N[rows], batch.rank_N[rows])
-        whole = len(rows) == len(batch)  # then columns are used as they lie, without a copy
+        part = _as_slice(rows)
+        cells = window.place(batch.iteration_N[part], batch.microbatch_N[part], batch.rank_N[part])
         for name, number in batch.numbers.items():
-            present_N = number.present_N if whole else number.present_N[rows]
+            present_N = number.present_N[part]
             if self.admission.admits_metric(name, present_N, len(window.ranks_R)):
-                values_N = number.values_N if whole else number.values_N[rows]
-                window.scatter(name, cells, (values_N,), present_N)
+                window.scatter(name, cells, (number.values_N[part],), present_N)
                 if number.inferred_N is not None:
-                    inferred_N = number.inferred_N if whole else number.inferred_N[rows]
-                    window.infer(name, cells, inferred_N & present_N)
+                    window.infer(name, cells, number.inferred_N[part] & present_N)
         for name, checksum in batch.checksums.items():
-            present_N = checksum.present_N if whole else checksum.present_N[rows]
+            present_N = checksum.present_N[part]
             if self.admission.admits_metric(name, present_N, len(window.ranks_R)):
-                words = (checksum.high_N, checksum.low_N)
-                window.scatter(name, cells, words if whole else (words[0][rows], words[1][rows]), present_N)
-        window.note_time(cells, batch.time_N[rows])
+                window.scatter(name, cells, (checksum.high_N[part], checksum.low_N[part]), present_N)
+        window.note_time(cells, batch.time_N[part])
         return self._settle_by_lateness()
 
     def _settle_by_lateness(self) -> list[IterationBlock]:
@@ -253,3 +250,9 @@ def _part(block: IterationBlock, begin: int, stop: int, events: list[Event], ter
         contracts=terms.contracts,
         time_T=block.time_T[part],
     )
+
+
+def _as_slice(rows: Ints) -> Ints | slice:
+    """Ascending rows as a slice where they follow each other: then columns are used as they lie."""
+    first, stop = int(rows[0]), int(rows[-1]) + 1
+    return slice(first, stop) if stop - first == len(rows) else rows

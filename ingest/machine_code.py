@@ -113,11 +113,11 @@ def load(code: MachineCode, arrays: Sequence[Array]) -> Entry:
         CompiledFunctionError: this process lacks a function that it calls, which LLVM would end it for.
     """
     llvm = _llvm()
+    machine = llvm.Target.from_default_triple().create_target_machine()
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)  # this opens the process, too
     missing = [name for name in code.calls if not llvm.address_of_symbol(name)]
     if missing:
         raise CompiledFunctionError(f"{code.symbol} calls {', '.join(missing)}, which this process lacks")
-    machine = llvm.Target.from_default_triple().create_target_machine()
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
     engine.add_object_file(llvm.ObjectFileRef.from_data(code.object_bytes))
     engine.finalize_object()
     return Entry(code.symbol, engine.get_function_address(code.symbol), arrays, engine)

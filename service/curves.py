@@ -86,13 +86,15 @@ class CurveFold:
         count = int(np.count_nonzero(some_T))
         if not count:
             return
-        values_TR, present_TR = values_TR[some_T], present_TR[some_T]
+        if count < len(some_T):
+            values_TR, present_TR = values_TR[some_T], present_TR[some_T]
+            iteration_T = iteration_T[some_T]
         finite_TR = present_TR & np.isfinite(values_TR)
         held = self.buckets.get(metric) or _Buckets(1, 0, *_empty())
         while held.count + count > held.width * MAX_BUCKETS:
             held = _grouped(2 * held.width, held.count, held.columns(), np.arange(len(held.low_B)) // 2)
         new = [
-            iteration_T[some_T],
+            iteration_T,
             row_medians(values_TR, finite_TR),
             np.where(finite_TR, values_TR, np.inf).min(axis=1),
             np.where(finite_TR, values_TR, -np.inf).max(axis=1),
