@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 
-import typer
-
 
 class Exit(IntEnum):
     """Exit statuses: scripts rely on them."""
@@ -43,17 +41,17 @@ def outer_edge() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except KeyboardInterrupt:
-        raise typer.Exit(Exit.INTERRUPTED) from None
+        raise SystemExit(Exit.INTERRUPTED) from None
     except BrokenPipeError:
         # what is still buffered has no reader either; without this Python complains at shutdown
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(Exit.BROKEN_PIPE) from None
+        raise SystemExit(Exit.BROKEN_PIPE) from None
     except Exception as error:
         status = _status_of(error)
         if status is None:
             raise
         say(str(error))
-        raise typer.Exit(status) from None
+        raise SystemExit(status) from None
 
 
 def _status_of(error: Exception) -> Exit | None:

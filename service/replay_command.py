@@ -18,14 +18,11 @@ from ingest.jobs import STANDARD_INPUT, Job
 from .config import load_settings
 from .edge import Exit, say
 from .file_options import columns_of, file_config
-from .follow_command import follow
-from .html_file import check_target, write_page
 from .ink import clean, ink_for
 from .inputs import Inputs, find_inputs, without_strangers
 from .offline import JudgedJob, ReplayOptions, judge_jobs
 from .recognised import recognised
 from .rejects import Quarantine
-from .report import Judged, report
 from .sufficiency import TOO_LITTLE, has_confirmed_incident, why_too_little
 
 if TYPE_CHECKING:
@@ -65,6 +62,8 @@ def run_replay(request: ReplayRequest) -> int:
     """
     settings = load_settings(request.config)
     if request.html is not None:
+        from .html_file import check_target
+
         check_target(request.html, request.paths, as_json=request.as_json)
     columns = columns_of(request.columns)
     config = file_config(settings, request.format_name, columns)
@@ -82,11 +81,11 @@ def run_replay(request: ReplayRequest) -> int:
             is_drawn=request.html is not None,
             is_plotted=not request.as_json,
         )
-        judged = (
-            follow(inputs.jobs, options, as_json=request.as_json)
-            if request.is_following
-            else judge_jobs(inputs.jobs, options)
-        )
+        judged: Iterable[JudgedJob] = judge_jobs(inputs.jobs, options)
+        if request.is_following:
+            from .follow_command import follow
+
+            judged = follow(inputs.jobs, options, as_json=request.as_json)
         finished = list(_print_json(judged) if request.as_json else judged)
     return _tell(finished, inputs, request)
 
@@ -96,6 +95,8 @@ def _tell(finished: Sequence[JudgedJob], inputs: Inputs, request: ReplayRequest)
     logs = without_strangers(finished, inputs.passed)
     everything = [*inputs.missing, *logs]
     if request.html is not None:
+        from .html_file import write_page
+
         write_page(everything, request.html, request.command)
     if not request.as_json and request.html != STANDARD_INPUT:
         _print_report(logs, is_detailed=request.is_detailed)
@@ -125,6 +126,8 @@ def _print_json(jobs: Iterable[JudgedJob]) -> Iterator[JudgedJob]:
 
 
 def _print_report(jobs: Sequence[JudgedJob], *, is_detailed: bool) -> None:
+    from .report import Judged, report
+
     judged = [
         Judged(
             source=job.name,
