@@ -68,7 +68,7 @@ def healthy_run(rows: int) -> pl.DataFrame:
 
 def compare(log: Path, peers: Sequence[Peer], rounds: int) -> None:
     """Every tool once a round, the first round not counted: it writes caches."""
-    commands = {"firstfault": [sys.executable, "-m", "service.cli", "replay", str(log), "--json"]}
+    commands = {"firstfault": [sys.executable, "-m", "service.start", "replay", str(log), "--json"]}
     commands |= {peer.name: command_of(peer, log) for peer in peers}
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     for at in range(rounds + 1):

@@ -5,13 +5,14 @@ Axes: T positions of a block, R ranks, K positions with a point of the curve.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from firstfault.telemetry import EventKind
-from ingest.blocks import Flags, Floats, Ints, IterationBlock
+from ingest.blocks import Flags, Floats, Ints, IterationBlock, NumberBlock
 
 LOSSES = ("loss", "global_loss")
 GRAD_NORMS = ("grad_norm", "local_grad_norm")
@@ -44,8 +45,13 @@ class Curve:
         return len(self.value_K)
 
 
+_newest: list[tuple[Callable[[], IterationBlock | None], dict[str, Curve | None]]] = [(lambda: None, {})]
+"""The block that was asked about last, if it is still there, and its curves: each detector asks for those of
+the context anew."""
+
+
 def curve_of(block: IterationBlock, metric: str) -> Curve | None:
-    """The curve of ``metric`` in ``block``; None where the block does not hold it.
+    """The curve of ``metric`` in ``block``, not to be written to; None where the block does not hold it.
 
     >>> import numpy as np
     >>> from ingest.blocks import NumberBlock
@@ -56,22 +62,33 @@ def curve_of(block: IterationBlock, metric: str) -> Curve | None:
     >>> curve_of(block, "loss").value_K
     array([4.])
     """
-    numbers = block.numbers.get(metric)
-    if numbers is None:
+    if metric not in block.numbers:
         return None
+    newest, curves = _newest[0]
+    if newest() is not block:
+        newest, curves = _newest[0] = weakref.ref(block), {}
+    if metric not in curves:
+        curves[metric] = _curve_of(block, metric, block.numbers[metric])
+    return curves[metric]
+
+
+def _curve_of(block: IterationBlock, metric: str, numbers: NumberBlock) -> Curve | None:
     at_K = np.flatnonzero(numbers.present_TR.any(axis=1))
     if not len(at_K):
         return None
     whole = len(at_K) == len(numbers.present_TR)
     values_KR = numbers.values_TR if whole else numbers.values_TR[at_K]
     present_KR = numbers.present_TR if whole else numbers.present_TR[at_K]
-    return Curve(
+    curve = Curve(
         metric=metric,
-        iteration_K=np.ascontiguousarray(block.iteration_T[at_K]),
+        iteration_K=block.iteration_T[at_K],
         microbatch_K=block.microbatch_T[at_K].astype(np.int64),
         value_K=median_of_ranks(values_KR, present_KR),
         at_K=at_K,
     )
+    for column in (curve.iteration_K, curve.microbatch_K, curve.value_K, curve.at_K):
+        column.flags.writeable = False
+    return curve
 
 
 def median_of_ranks(values_KR: Floats, present_KR: Flags) -> Floats:

@@ -132,7 +132,7 @@ class Heartbeats:
     newest_R: Floats
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class IterationBlock:
     """Settled positions of one attempt, ascending; nothing earlier will ever come.
 

@@ -71,6 +71,8 @@ def has_repeats(cell_N: Ints, cells: int) -> bool:
 def distinct(key_N: Ints) -> Ints:
     """The distinct keys, ascending; a pass without a sort where they come in order."""
     steps = np.diff(key_N)
+    if (steps > 0).all():
+        return key_N
     if (steps >= 0).all():
         return np.asarray(key_N[np.append(True, steps > 0)])
     return np.unique(key_N)

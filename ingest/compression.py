@@ -81,22 +81,22 @@ def _unpacked(file: BinaryIO, name: str, config: CompressionConfig) -> Iterator[
     """Pieces of at least ``piece_bytes`` until the end, each within the limits."""
     packed = _Counted(file)
     codec = codec_of(packed.peek())
-    waiting = bytearray()
-    total = 0
+    waiting: list[bytes] = []
+    total = told = 0
     try:
         for piece in _unpack_pieces(packed.pieces(), codec, name):
             total += len(piece)
             _check_size(total, packed.count, name, config)
-            waiting += piece
-            if len(waiting) >= config.piece_bytes:
-                yield bytes(waiting)
-                waiting.clear()
+            waiting.append(piece)
+            if total - told >= config.piece_bytes:
+                yield b"".join(waiting)
+                waiting, told = [], total
     except UnreadableInput:
         if waiting:
-            yield bytes(waiting)  # what was good comes before the error
+            yield b"".join(waiting)  # what was good comes before the error
         raise
     if waiting:
-        yield bytes(waiting)
+        yield b"".join(waiting)
 
 
 def _check_size(total: int, packed: int, name: str, config: CompressionConfig) -> None:

@@ -27,9 +27,9 @@ _MISSING = -1.0
 def _power_of_five(power: int) -> int:
     """128 leading bits of 5^power, cut off; of a reciprocal rounded up."""
     if power < 0:
-        five = 5**-power
+        five: int = 5**-power
         bits = (five - 1).bit_length()
-        inverse = 2 ** (bits + 127 if power >= -27 else 2 * bits + 128) // five + 1
+        inverse: int = 2 ** (bits + 127 if power >= -27 else 2 * bits + 128) // five + 1
         return inverse >> max(inverse.bit_length() - 128, 0)
     five = 5**power
     shift = five.bit_length() - 128
@@ -52,8 +52,8 @@ def nearest_double(mantissa: np.uint64, power: int) -> float:
         return 0.0
     if mantissa <= _EXACT and -22 <= power <= 22:
         if power < 0:
-            return np.float64(mantissa) / _POWERS[-power]
-        return np.float64(mantissa) * _POWERS[power]
+            return float(np.float64(mantissa) / _POWERS[-power])
+        return float(np.float64(mantissa) * _POWERS[power])
     if power < _FIRST or power > _LAST:
         return _MISSING
     return _by_product(mantissa, power)
@@ -79,7 +79,7 @@ def _by_product(mantissa: np.uint64, power: int) -> float:
         bits ^= _ONE
     bits = (bits + (bits & _ONE)) >> _ONE
     two = ((217706 * power) >> 16) + int(is_long) - zeros + 11
-    return np.float64(bits) * _TWOS[two - _LEAST_TWO]
+    return float(np.float64(bits) * _TWOS[two - _LEAST_TWO])
 
 
 def leading_zeros(word: np.uint64) -> int:

@@ -165,7 +165,7 @@ def _read_word(bytes_B: NDArray[np.uint8], start: int, at: int, is_negative: boo
     """``nan`` or ``inf`` in any case, behind a sign that is none of its own."""
     word = 0
     for place in range(at, min(at + 3, len(bytes_B))):
-        word = word * 256 + (bytes_B[place] | 32)
+        word = word * 256 + (int(np.int64(bytes_B[place])) | 32)
     if word == _NAN:
         return np.nan, at + 3, False
     if word == _INF:
@@ -181,7 +181,7 @@ def _read_exponent(bytes_B: NDArray[np.uint8], at: int) -> tuple[int, int]:
     digit = at + 2 if is_down or bytes_B[at + 1] == _PLUS else at + 1
     exponent, end = 0, digit
     while _ZERO <= bytes_B[end] <= _NINE:
-        exponent = min(exponent * 10 + bytes_B[end] - _ZERO, _MAX_EXPONENT)
+        exponent = min(exponent * 10 + int(np.int64(bytes_B[end])) - _ZERO, _MAX_EXPONENT)
         end += 1
     if end == digit:
         return 0, at

@@ -37,12 +37,14 @@ def whole_lines(
         waiting_bytes += len(chunk)
         if waiting_bytes < piece_bytes:
             continue
-        data = carry + b"".join(waiting)
+        # Cut in the last chunk first, which is small: a piece is not to be copied once more.
+        border = last_line_end(chunk)
+        data = b"".join([carry, *waiting[:-1], chunk[:border]])
         waiting, waiting_bytes = [], 0
         end = end_of(data)
         if end:
-            yield data[:end]
-        carry = data[end:]
+            yield data if end == len(data) else data[:end]
+        carry = data[end:] + chunk[border:]
         if len(carry) > MAX_CARRY_BYTES:
             yield carry + b"\n"
             carry, is_skipping = b"", True

@@ -216,7 +216,7 @@ class Window:
         key_N = (iteration_N - base) * _MICROBATCH_SPAN + microbatch_N
         key_P = (self.live_iterations - base) * _MICROBATCH_SPAN + self.live_microbatches
         fresh = distinct(key_N)
-        if len(key_P):
+        if len(key_P) and fresh[0] <= key_P[-1]:
             fresh = fresh[~is_in(fresh, key_P)]
         if len(fresh):
             self._insert(key_P, fresh, base)
