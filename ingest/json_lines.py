@@ -1,4 +1,4 @@
-"""JSON lines of other loggers as a `LineDecoder`: an object a line, whatever its keys."""
+"""JSON lines as a `LineDecoder`: our own, and those of other loggers, an object a line, whatever its keys."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from firstfault.wire import Defaults
 from firstfault.wire_values import describe
 
 from .blocks import RecordBatch, Rejected
-from .decode import line_pieces
+from .decode import Decoder, line_pieces
 from .joining import concatenate
 from .json_columns import LEAST_BYTES, ColumnKinds
+from .json_keys import JsonKeys
 from .json_reference import BOM, RULE_JSON, parsed, plain_line_ends
 from .json_rows import JsonRecord, JsonRows, require_numbers
 from .log_reader import FileConfig, Understood
@@ -22,6 +23,43 @@ RULE_OBJECT = "must be a JSON object"
 _KEPT_BYTES = 1024
 _PIECE_BYTES = 2 << 20
 """Lines tried at once by columns: an odd one among them costs so much of the slower way."""
+
+
+class JsonLinesDecoder:
+    """JSON lines that are, or are like, our own, as a `LineDecoder`."""
+
+    def __init__(self, keys: JsonKeys, defaults: Defaults, source: str, config: FileConfig) -> None:
+        self._keys = keys
+        self._defaults, self._source, self._config = defaults, source, config
+        self._decoder = Decoder(config.decode, defaults)
+        self._lines = 0
+        self._counter = "iteration" if keys.roles.iteration is None else keys.roles.counter
+        self.is_wire = keys.is_wire
+        self.says_attempt = False
+
+    def decode(self, data: bytes) -> RecordBatch:
+        """The records of the next whole lines."""
+        self.says_attempt = self.says_attempt or b'"attempt"' in data
+        batch = self._decoder.decode_lines(data, self._source, self._lines)
+        self._lines += data.count(b"\n")
+        return self._keys.rename(batch)
+
+    def finish(self) -> RecordBatch | None:
+        """Nothing: a line is whole."""
+        return None
+
+    def understood(self) -> Understood:
+        """What was understood so far."""
+        return Understood(
+            format=Format.JSON_LINES.value,
+            counter=self._counter,
+            columns=self._keys.roles.columns,
+            remarks=self._keys.roles.remarks,
+        )
+
+    def anew(self) -> Callable[[bytes], RecordBatch] | None:
+        """What decodes lines out of the middle of the file."""
+        return JsonLinesDecoder(self._keys, self._defaults, self._source, self._config).decode
 
 
 class ForeignLinesDecoder:

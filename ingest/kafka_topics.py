@@ -11,7 +11,6 @@ from typing import Any
 
 from .bounds import check_bounds
 from .errors import SourceUnavailable
-from .kafka_clients import make_client
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +64,8 @@ def create_topics(
     """
     from kafka import KafkaAdminClient
     from kafka.errors import KafkaError
+
+    from .kafka_clients import make_client  # settings load without the client
 
     timeout_ms = int(timeout_s * 1000)
     try:

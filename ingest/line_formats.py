@@ -8,19 +8,17 @@ from functools import partial
 from firstfault.wire import Defaults
 
 from .blocks import RecordBatch
-from .decode import Decoder
 from .errors import UnreadableInput
-from .json_keys import JsonKeys, read_keys
 from .log_reader import FileConfig, LineDecoder, Understood
 from .sniff import Format, find_dialect
-from .tables import TableConfig, TableReader
-from .wrapped_text import WrappedTextDecoder, text_key
 
 
 class TableDecoder:
     """A text table as a `LineDecoder`."""
 
     def __init__(self, head: bytes, defaults: Defaults, source: str, config: FileConfig) -> None:
+        from .tables import TableConfig, TableReader  # JSON and text do not need it
+
         dialect = find_dialect(head, source)
         self._table = TableReader(dialect, head, defaults, source, wanted=config.columns)
         large = TableConfig(small_piece_bytes=0)  # only large files are sampled
@@ -58,43 +56,6 @@ class TableDecoder:
         return None if self._table.header.iteration is None else self._sampler().decode
 
 
-class JsonLinesDecoder:
-    """JSON lines that are, or are like, our own, as a `LineDecoder`."""
-
-    def __init__(self, keys: JsonKeys, defaults: Defaults, source: str, config: FileConfig) -> None:
-        self._keys = keys
-        self._defaults, self._source, self._config = defaults, source, config
-        self._decoder = Decoder(config.decode, defaults)
-        self._lines = 0
-        self._counter = "iteration" if keys.roles.iteration is None else keys.roles.counter
-        self.is_wire = keys.is_wire
-        self.says_attempt = False
-
-    def decode(self, data: bytes) -> RecordBatch:
-        """The records of the next whole lines."""
-        self.says_attempt = self.says_attempt or b'"attempt"' in data
-        batch = self._decoder.decode_lines(data, self._source, self._lines)
-        self._lines += data.count(b"\n")
-        return self._keys.rename(batch)
-
-    def finish(self) -> RecordBatch | None:
-        """Nothing: a line is whole."""
-        return None
-
-    def understood(self) -> Understood:
-        """What was understood so far."""
-        return Understood(
-            format=Format.JSON_LINES.value,
-            counter=self._counter,
-            columns=self._keys.roles.columns,
-            remarks=self._keys.roles.remarks,
-        )
-
-    def anew(self) -> Callable[[bytes], RecordBatch] | None:
-        """What decodes lines out of the middle of the file."""
-        return JsonLinesDecoder(self._keys, self._defaults, self._source, self._config).decode
-
-
 def line_decoder(
     form: Format, head: bytes, defaults: Defaults, source: str, config: FileConfig
 ) -> LineDecoder:
@@ -106,20 +67,26 @@ def line_decoder(
     if form is Format.TABLE:
         return TableDecoder(head, defaults, source, config)
     if form is Format.JSON_LINES:
-        if (key := text_key(head)) is not None:
-            from .scan.scanner import TextScanner
-
-            return WrappedTextDecoder(
-                key, TextScanner(defaults, source, config.columns, wants_times=config.wants_times)
-            )
-        keys = read_keys(head, config.columns)
-        if keys.is_plain:
-            return JsonLinesDecoder(keys, defaults, source, config)
-        from .json_lines import ForeignLinesDecoder
-
-        return ForeignLinesDecoder(keys.sample, defaults, source, config)
+        return _of_json(head, defaults, source, config)
     if form is Format.TEXT:
         from .scan.scanner import TextScanner  # only text logs pay for it
 
         return TextScanner(defaults, source, config.columns, wants_times=config.wants_times)
     raise UnreadableInput(f"{source}: must be text, but it is {form.value}")
+
+
+def _of_json(head: bytes, defaults: Defaults, source: str, config: FileConfig) -> LineDecoder:
+    from .json_keys import read_keys
+    from .json_lines import ForeignLinesDecoder, JsonLinesDecoder
+    from .wrapped_text import WrappedTextDecoder, text_key
+
+    if (key := text_key(head)) is not None:
+        from .scan.scanner import TextScanner
+
+        return WrappedTextDecoder(
+            key, TextScanner(defaults, source, config.columns, wants_times=config.wants_times)
+        )
+    keys = read_keys(head, config.columns)
+    if keys.is_plain:
+        return JsonLinesDecoder(keys, defaults, source, config)
+    return ForeignLinesDecoder(keys.sample, defaults, source, config)

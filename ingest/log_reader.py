@@ -14,7 +14,7 @@ from typing import Protocol
 from firstfault.wire import Defaults
 
 from .blocks import RecordBatch
-from .decode import DecodeConfig
+from .decode_config import DecodeConfig
 from .sniff import Format
 
 

@@ -22,7 +22,7 @@ from .arrow_columns import batch_from_columns
 from .arrow_stream import SLICE_ROWS, RowsOfFile, read_stream
 from .blocks import RecordBatch
 from .columns import BatchBuilder
-from .decode import DecodeConfig
+from .decode_config import DecodeConfig
 from .errors import UnreadableInput
 from .json_reference import rejected
 

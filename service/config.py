@@ -19,7 +19,7 @@ from enum import Enum
 from pathlib import Path
 
 from detectors.registry import DetectorsConfig
-from ingest.decode import DecodeConfig
+from ingest.decode_config import DecodeConfig
 from ingest.kafka_config import KafkaSourceConfig
 from ingest.spool import SpoolConfig
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from detectors.evidence import Certainty
 from detectors.verdict import Verdict, canonical_bytes, to_json
@@ -19,10 +19,12 @@ from ingest.jobs import Job
 from .config import Settings
 from .curves import CurvePoint
 from .file_options import file_config
-from .picture import AttemptPicture, Pictures
 from .pipeline import Pipeline
 from .rejects import Quarantine, RejectTally
 from .strides import Strides, StrideWatch
+
+if TYPE_CHECKING:
+    from .picture import AttemptPicture, Pictures
 
 _POLL_S = 0.5
 """Longest wait for a growing file: how late a Ctrl-C or a new line is noticed at worst."""
@@ -163,7 +165,7 @@ class _Reading:
         self._options = options
         self._tally = RejectTally()
         self._strides = StrideWatch()
-        self._pictures = Pictures() if options.is_drawn else None
+        self._pictures = _pictures() if options.is_drawn else None
         self._pipeline = Pipeline(options.settings.pipeline, options.settings.detectors, on_block=self._see)
         settings = options.settings
         self._source = FileSource(
@@ -265,6 +267,12 @@ class _Reading:
             return f"{paths}: empty, not one record"
         reason = max(self._tally.by_reason, key=lambda name: self._tally.by_reason[name])
         return f"{paths}: not one usable record; {self._tally.words}, most because of {reason}"
+
+
+def _pictures() -> Pictures:
+    from .picture import Pictures  # only a page needs them
+
+    return Pictures()
 
 
 def _judge_job(job: Job, options: ReplayOptions) -> JudgedJob:
