@@ -61,6 +61,7 @@ from .explosion_baseline import (
 )
 from .explosion_growth import (
     BACK,
+    CLIMB,
     END,
     QUIET,
     RELATIVE,
@@ -102,7 +103,13 @@ def make_state() -> tuple[Array, ...]:
 
 
 def watch_quiet(
-    value: float, ints: Counts, floats: Numbers, window: Numbers, ordered: Numbers, knobs: Sequence[float]
+    value: float,
+    ints: Counts,
+    floats: Numbers,
+    window: Numbers,
+    ordered: Numbers,
+    ring: Numbers,
+    knobs: Sequence[float],
 ) -> int:
     """One point while nothing is suspected."""
     count = ints[IN_WINDOW]
@@ -125,21 +132,33 @@ def watch_quiet(
             freeze(ints, floats, level, gate, unit, 0)
             floats[PEAK] = value
     if is_high:
-        return count_high(value, ints, floats)
+        return count_high(value, ints, floats, ring)
     learn(value, level, ints, floats, window, ordered)
     return count_low(ints, floats, knobs)
 
 
-def count_high(value: float, ints: Counts, floats: Numbers) -> int:
-    """A high point: the third since the curve was last back makes a suspicion."""
+def count_high(value: float, ints: Counts, floats: Numbers, ring: Numbers) -> int:
+    """A high point: the third since the curve was last back makes a suspicion, or the second of a climb."""
     ints[HIGH_RUN] += 1
     ints[LOW_RUN] = 0
     floats[PEAK] = max(floats[PEAK], value)
-    if ints[HIGH_RUN] < 3:
+    if ints[HIGH_RUN] < 3 and not (ints[HIGH_RUN] == 2 and climbs(ints, floats, ring)):
         return END
     ints[PHASE] = SUSPICIOUS
     freeze(ints, floats, floats[BASE], floats[GATE], floats[UNIT], ints[POINTS] - ints[START])
     return SUSPECTED
+
+
+def climbs(ints: Counts, floats: Numbers, ring: Numbers) -> bool:
+    """Whether the last three points rise one above the other, the first of them half the gate already.
+
+    Half the gate is four sigma where the noise is known: no blip, and growth by half is seen a point earlier.
+    """
+    if ints[IN_WINDOW] < WARM:
+        return False
+    at = ints[POINTS]
+    first, second, third = ring[(at - 2) % RING], ring[(at - 1) % RING], ring[at % RING]
+    return first - floats[BASE] > CLIMB * floats[GATE] and first < second < third
 
 
 def count_low(ints: Counts, floats: Numbers, knobs: Sequence[float]) -> int:
@@ -182,7 +201,7 @@ def take_point(
     ring[ints[POINTS] % RING] = value
     ring_iterations[ints[POINTS] % RING] = iteration
     if ints[PHASE] == QUIET:
-        code = watch_quiet(value, ints, floats, window, ordered, knobs)
+        code = watch_quiet(value, ints, floats, window, ordered, ring, knobs)
         if is_mini and ints[PHASE] == QUIET and code == END:
             code = watch_slow(ints, floats, minis, knobs)
     elif ints[PHASE] == SUSPICIOUS:
@@ -268,6 +287,7 @@ FOLD = Fold(
     start_rise,
     begin_curve,
     raise_floor,
+    climbs,
     count_high,
     count_low,
     watch_quiet,

@@ -73,6 +73,8 @@ itself nothing else would tell them apart."""
 USUAL_MARGIN = math.log(2.0)
 """By how much more than its highest quiet mini-block a norm is still where it has been: single points of
 a lognormal norm (sigma 0.18 to 0.3) stay below twice its median."""
+CLIMB = 0.5
+"""Share of the gate that the first of three points must have which climb: the other two are beyond it."""
 FALLS = 0.1
 """Share of its excess that a level may lose from one mini-block to the next: more is coming back."""
 HIGHEST_OF = 16
