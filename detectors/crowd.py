@@ -2,20 +2,24 @@
 
 A device that computes wrong is one among many. Where several ranks leave their peers for good, each at its
 time, they read data of different kinds, or experts are asked more and less often: nothing in their noise
-tells which of them may be at fault as well. Where all of them sit on one host and no rank of another parts,
-that host is the one cause, if chance would rarely have put them there.
+tells which of them may be at fault as well. So it is where two whole replicas leave at the same time: two
+devices do not break at once, and their data may well be switched at once. Where all of them sit on one host
+and no rank of another parts, that host is the one cause, if chance would rarely have put them there.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
+
+from firstfault.mesh import Layout
 
 from .evidence import Certainty, Evidence, Pattern
 from .peer_episode import WHY_NOT
-from .precedence import Family, family
+from .precedence import Family, are_concurrent, family, position
 
 CROWD = 3
 """Ranks of one attempt whose shifts are a crowd. Two faults of their own in one run are rare, three are not
@@ -29,11 +33,14 @@ _LOUD = (Family.EXPLOSION, Family.NONFINITE)
 
 
 def doubt_crowds(
-    evidence: Iterable[Evidence], hosts: Mapping[int, str | None] | None = None
+    evidence: Iterable[Evidence],
+    hosts: Mapping[int, str | None] | None = None,
+    layout: Layout | None = None,
 ) -> list[Evidence]:
     """``evidence`` with the confirmed shifts of a crowd, and of the level of the whole, as suspicions.
 
-    ``hosts`` gives that of each rank, where it is known. What comes after a loud end neither counts nor is
+    ``hosts`` gives that of each rank, where it is known; inside a ``layout`` whose ranks hold parts of the
+    model one fault may move two of them at once. What comes after a loud end neither counts nor is
     doubted: it scatters ranks, whoever began.
     """
     every = list(evidence)
@@ -41,7 +48,8 @@ def doubt_crowds(
     end = min((one.first_bad for one in sure if family(one) in _LOUD), default=None)
     crowd = [one for one in every if _lasts(one) and (end is None or one.alarm_iteration < end)]
     parting = {one.ranks for one in crowd}
-    if len(parting) < CROWD or are_of_one_host({rank for ranks in parting for rank in ranks}, hosts or {}):
+    is_crowd = len(parting) >= CROWD or (_holds_whole_replicas(layout) and _parted_at_once(crowd))
+    if not is_crowd or are_of_one_host({rank for ranks in parting for rank in ranks}, hosts or {}):
         return every
     # The level of the whole run goes up and down with theirs.
     levels = [one for one in sure if one.pattern in _LEVELS]
@@ -64,6 +72,16 @@ def are_of_one_host(ranks: Collection[int], hosts: Mapping[int, str | None]) -> 
     sizes = Counter(host for host in hosts.values() if host is not None)
     together = sum(math.comb(size, len(ranks)) for size in sizes.values())
     return together < BY_CHANCE * math.comb(sizes.total(), len(ranks))
+
+
+def _holds_whole_replicas(layout: Layout | None) -> bool:
+    return layout is None or layout.size("dp") == len(layout.coordinates)
+
+
+def _parted_at_once(crowd: Sequence[Evidence]) -> bool:
+    """Whether two ranks, for all that is known, left their peers at the same iteration."""
+    firsts = {one.ranks: one for one in sorted(crowd, key=position, reverse=True)}
+    return any(are_concurrent(one, other) for one, other in combinations(firsts.values(), 2))
 
 
 def _lasts(one: Evidence) -> bool:

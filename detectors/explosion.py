@@ -28,6 +28,7 @@ from .explosion_huge import HugeLoss
 from .explosion_short import grew_together, stays_lost
 from .explosion_stream import DETECTOR, Stream
 from .explosion_vanished import Vanished
+from .rate_returns import RateReturns
 
 LEAST_POINTS = 4
 """A first value and three that grow: with fewer points nothing can be suspected."""
@@ -129,6 +130,7 @@ class Explosion:
         self._huge: dict[str, HugeLoss] = {}
         self._vanished: dict[str, Vanished] = {}
         self._marks = Marks()
+        self._rates = RateReturns()
         self._attempt = 0
 
     def update(self, block: IterationBlock) -> list[Finding]:
@@ -137,7 +139,8 @@ class Explosion:
         if not len(block):
             return findings
         self._attempt = block.attempt
-        marks_T = (self._marks.of(block) >= EXPLAINING).astype(np.int64)
+        event_T = self._marks.of(block) >= EXPLAINING
+        marks_T = np.where(event_T, growth.EVENT, np.where(self._rates.of(block), growth.RATE_BACK, 0))
         curves = {
             name: curve for name in (*LOSSES, *GRAD_NORMS) if (curve := curve_of(block, name)) is not None
         }
@@ -197,6 +200,7 @@ class Explosion:
             "huge": {name: huge.snapshot() for name, huge in self._huge.items()},
             "vanished": {name: vanished.snapshot() for name, vanished in self._vanished.items()},
             "marks": self._marks.snapshot(),
+            "rates": self._rates.snapshot(),
             "attempt": self._attempt,
         }
 
@@ -209,6 +213,7 @@ class Explosion:
         self._huge = {name: HugeLoss(**kept) for name, kept in state["huge"].items()}
         self._vanished = {name: Vanished(**kept) for name, kept in state["vanished"].items()}
         self._marks.restore(state["marks"])
+        self._rates = RateReturns.restored(state["rates"])
         self._attempt = int(state["attempt"])
 
 

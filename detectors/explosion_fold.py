@@ -20,17 +20,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from .explosion_baseline import (
-    BASE,
     BROKEN_RUN,
     CURSOR,
     FLOATS,
     FLOOR,
-    GATE,
     HIGH_RUN,
     IN_MINI,
     IN_WINDOW,
     INTS,
-    LOW_RUN,
     MARKED,
     MINI,
     MINI_FROM,
@@ -39,11 +36,9 @@ from .explosion_baseline import (
     PEAK,
     PHASE,
     POINTS,
-    SINCE,
-    START,
+    RATED,
     START_LEVEL,
     START_RANGE,
-    UNIT,
     WARM,
     WINDOW,
     Counts,
@@ -60,22 +55,21 @@ from .explosion_baseline import (
     unit_of,
 )
 from .explosion_growth import (
-    BACK,
-    CLIMB,
     END,
+    EVENT,
     QUIET,
+    RATE_BACK,
     RELATIVE,
     RING,
     RISE,
     SIGMAS,
-    SPIKE,
-    SPIKE_RISE,
-    SUSPECTED,
     SUSPICIOUS,
     forget,
     freeze,
     growing_points,
+    is_creeping,
     is_explained,
+    is_rate_back,
     is_usual,
     step_of,
     watch_broken,
@@ -83,6 +77,7 @@ from .explosion_growth import (
     watch_slow,
     watch_suspicious,
 )
+from .explosion_high import climbs, count_high, count_low
 from .explosion_start import ORIGIN, begin_curve, raise_floor, start_rise
 from .kernels import Array, Fold
 
@@ -135,42 +130,6 @@ def watch_quiet(
         return count_high(value, ints, floats, ring)
     learn(value, level, ints, floats, window, ordered)
     return count_low(ints, floats, knobs)
-
-
-def count_high(value: float, ints: Counts, floats: Numbers, ring: Numbers) -> int:
-    """A high point: the third since the curve was last back makes a suspicion, or the second of a climb."""
-    ints[HIGH_RUN] += 1
-    ints[LOW_RUN] = 0
-    floats[PEAK] = max(floats[PEAK], value)
-    if ints[HIGH_RUN] < 3 and not (ints[HIGH_RUN] == 2 and climbs(ints, floats, ring)):
-        return END
-    ints[PHASE] = SUSPICIOUS
-    freeze(ints, floats, floats[BASE], floats[GATE], floats[UNIT], ints[POINTS] - ints[START])
-    return SUSPECTED
-
-
-def climbs(ints: Counts, floats: Numbers, ring: Numbers) -> bool:
-    """Whether the last three points rise one above the other, the first of them half the gate already.
-
-    Half the gate is four sigma where the noise is known: no blip, and growth by half is seen a point earlier.
-    """
-    if ints[IN_WINDOW] < WARM:
-        return False
-    at = ints[POINTS]
-    first, second, third = ring[(at - 2) % RING], ring[(at - 1) % RING], ring[at % RING]
-    return first - floats[BASE] > CLIMB * floats[GATE] and first < second < third
-
-
-def count_low(ints: Counts, floats: Numbers, knobs: Sequence[float]) -> int:
-    """A point that is not high: the fourth in a row ends a spike, as an explosion too swings at first."""
-    if ints[HIGH_RUN] == 0:
-        return END
-    ints[LOW_RUN] += 1
-    if ints[LOW_RUN] < BACK:
-        return END
-    ints[HIGH_RUN] = 0
-    ints[SINCE] = ints[POINTS] + 1 - BACK - ints[START]
-    return SPIKE if floats[PEAK] - floats[BASE] > knobs[SPIKE_RISE] * floats[UNIT] else END
 
 
 def take_point(
@@ -230,16 +189,18 @@ def fold_explosion(
     """Fold the points from the cursor on; stop and return a code where something is to be reported.
 
     ``values`` are finite or NaN (nothing to learn from); ``broken`` is not 0 where something
-    non-finite was reported, and says how much it weighs against knob NONFINITE_POINTS; ``marks`` is 1
-    where a change of data, batch or state explains a new level.
+    non-finite was reported, and says how much it weighs against knob NONFINITE_POINTS; ``marks`` is EVENT
+    where a change of data, batch or state explains a new level, RATE_BACK where the learning rate returns.
     """
     while ints[CURSOR] < len(values):
         at = ints[CURSOR]
         ints[CURSOR] += 1
         code = END
         # a later change does not take away what explains the growth that is suspected now
-        if marks[at] > 0 and not (ints[PHASE] == SUSPICIOUS and is_explained(ints)):
+        if marks[at] == EVENT and not (ints[PHASE] == SUSPICIOUS and is_explained(ints)):
             ints[MARKED] = ints[POINTS] + 1
+        if marks[at] == RATE_BACK and ints[PHASE] == QUIET:
+            ints[RATED] = ints[POINTS] + 1
         if broken[at] > 0:
             code = watch_broken(broken[at], ints, floats, ring, knobs)
         value = values[at]
@@ -292,7 +253,9 @@ FOLD = Fold(
     count_low,
     watch_quiet,
     watch_slow,
+    is_creeping,
     is_explained,
+    is_rate_back,
     is_usual,
     step_of,
     watch_suspicious,

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from .explosion_baseline import (
     BASE,
     BROKEN_RUN,
+    CREEPS,
     FAR_RUN,
     FLOOR,
     GATE,
@@ -32,6 +33,7 @@ from .explosion_baseline import (
     PEAK,
     PHASE,
     POINTS,
+    RATED,
     SINCE,
     START,
     START_LEVEL,
@@ -53,6 +55,8 @@ from .explosion_baseline import (
 END, SUSPECTED, RECOVERED, CONFIRMED, SPIKE, EXPLAINED, GREW_TO_NONFINITE = range(7)
 # Phases.
 QUIET, SUSPICIOUS, EXPLODED = range(3)
+# What may explain a new level of the loss.
+EVENT, RATE_BACK = 1, 2
 # Why it was confirmed.
 BY_NONFINITE, BY_TENFOLD, BY_NO_RECOVERY, BY_LEVEL = 1, 2, 3, 4
 # Knobs: indices into the array that ExplosionConfig.knobs gives.
@@ -73,6 +77,10 @@ itself nothing else would tell them apart."""
 USUAL_MARGIN = math.log(2.0)
 """By how much more than its highest quiet mini-block a norm is still where it has been: single points of
 a lognormal norm (sigma 0.18 to 0.3) stay below twice its median."""
+RATE_WORKS = 200
+"""Points behind a rise of the learning rate in which the loss may begin to follow it."""
+LEAST_RATE = math.log(2.0) / 100.0
+"""Growth of the logarithm of a norm in a point below which it is none of an explosion: twice in a hundred."""
 CLIMB = 0.5
 """Share of the gate that the first of three points must have which climb: the other two are beyond it."""
 FALLS = 0.1
@@ -129,6 +137,19 @@ def is_explained(ints: Counts) -> bool:
     return ints[MARKED] > 0 and 0 <= ints[START] - ints[MARKED] + 8 <= 24
 
 
+def is_rate_back(ints: Counts, floats: Numbers) -> bool:
+    """Whether growth by less than the level began while the learning rate came back to where it had been."""
+    since = ints[START] - ints[RATED] + MINI
+    return ints[RATED] > 0 and 0 <= since <= RATE_WORKS and floats[PEAK] - floats[BASE] < floats[UNIT]
+
+
+def is_creeping(ints: Counts, floats: Numbers, knobs: Sequence[float]) -> bool:
+    """Whether a norm alone grows so slowly that its loss tells whether that is any harm."""
+    if knobs[RELATIVE] > 0.0 or ints[CREEPS] == 0:
+        return False
+    return floats[MINI_NOW] - floats[BASE] - floats[GATE] < ints[SINCE] * LEAST_RATE
+
+
 def is_usual(value: float, floats: Numbers, knobs: Sequence[float]) -> bool:
     """Whether a norm only comes back to where it has been: it falls far on a plateau of the loss, and rises
     again by a hundred-fold as the job leaves the plateau and learns."""
@@ -163,7 +184,7 @@ def watch_suspicious(
         ints[PHASE] = QUIET
         ints[HIGH_RUN] = 0
         return RECOVERED
-    is_known = ints[IN_WINDOW] >= LEAST_LEVEL
+    is_known = ints[IN_WINDOW] >= LEAST_LEVEL and not is_creeping(ints, floats, knobs)
     # where the noise of a loss is not known yet it may reach ten-fold, but not as often
     enough = knobs[FAR_POINTS] * (2.0 if ints[IN_WINDOW] < WARM and knobs[RELATIVE] > 0.0 else 1.0)
     if ints[FAR_RUN] >= enough and is_known and not is_usual(value, floats, knobs):
@@ -184,7 +205,7 @@ def watch_suspicious(
         hold = max(hold, START_STEPS * step_of(ints, ring))
     is_high = floats[MINI_NOW] - floats[BASE] >= hold and before - floats[BASE] >= 0.8 * hold
     if is_high and is_known and not is_usual(floats[MINI_NOW], floats, knobs):
-        if is_explained(ints):
+        if is_explained(ints) or is_rate_back(ints, floats):
             forget(ints)
             return EXPLAINED
         ints[PHASE] = EXPLODED
@@ -253,6 +274,7 @@ def watch_slow(ints: Counts, floats: Numbers, minis: Numbers, knobs: Sequence[fl
         return END
     floats[PEAK] = floats[MINI_NOW]
     ints[PHASE] = SUSPICIOUS
+    ints[CREEPS] = 1
     freeze(ints, floats, best, gate, unit, MINI - 1)
     ints[HIGH_RUN] = 0
     return SUSPECTED

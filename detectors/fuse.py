@@ -99,7 +99,7 @@ def _incidents(
     facts = findings.facts
     hosts = {rank: place_of(rank, facts)[0] for rank in facts.ranks}
     doubted = doubt_objectives(findings.evidence, facts.metrics)
-    drafts = draft_incidents(doubt_crowds(doubted, hosts))
+    drafts = draft_incidents(doubt_crowds(doubted, hosts, facts.layout))
     # The ordinal counts incidents as they were detected: one found later leaves the ids of others alone.
     by_alarm = sorted(range(len(drafts)), key=lambda at: (drafts[at].alarm_iteration, at))
     ordinal = {at: place for place, at in enumerate(by_alarm)}

@@ -11,6 +11,8 @@ from detectors.peer_outlier import PeerOutlier
 from firstfault.telemetry import WHOLE_ITERATION
 from ingest.blocks import Floats, IterationBlock, NumberBlock
 
+from .evidence_builders import mesh
+
 
 def test_the_shifts_of_three_ranks_are_suspicions() -> None:
     found = doubt_crowds([_shift(1, 100), _shift(4, 900), _shift(6, 2000)])
@@ -42,6 +44,16 @@ def test_the_shifts_of_two_ranks_stand() -> None:
     found = doubt_crowds([_shift(1, 100), _shift(4, 900), _shift(4, 1500)])
 
     assert {one.certainty for one in found} == {Certainty.CONFIRMED}
+
+
+def test_two_ranks_that_part_at_once_are_suspicions_unless_they_share_a_model() -> None:
+    at_once = [_shift(1, 100), _shift(4, 103)]
+    whole = mesh(("dp", 8))
+    parts = mesh(("dp", 2), ("tp", 4))
+
+    assert {one.certainty for one in doubt_crowds(at_once)} == {Certainty.SUSPECTED}
+    assert {one.certainty for one in doubt_crowds(at_once, layout=whole)} == {Certainty.SUSPECTED}
+    assert {one.certainty for one in doubt_crowds(at_once, layout=parts)} == {Certainty.CONFIRMED}
 
 
 def test_ranks_that_an_explosion_scatters_cast_no_doubt_on_the_one_that_began() -> None:

@@ -335,3 +335,48 @@ def test_a_norm_that_leaves_all_it_has_been_explodes_though_the_loss_falls() -> 
     norm = np.concatenate((np.geomspace(1.0, 0.05, 200), np.geomspace(0.05, 50.0, 60))) * noise(260, 0.2)
     found = confirmed_in(loss=np.linspace(3.9, 3.2, 260), grad_norm=norm)
     assert [one.metric for one in found] == ["grad_norm"] and abs(found[0].iteration - 200) <= 15
+
+
+def cycles(swing: float, points: int = 1500, period: int = 300) -> tuple[Series, Series]:
+    """A loss that follows a learning rate up and down by ``swing`` of itself, and that rate."""
+    t = np.arange(points)
+    wave = np.sin(2 * np.pi * t / period) * np.minimum(1.0, t / 100)
+    level = 2.0 + 3.0 * (1 + t / 20) ** -0.5
+    return level * (1 + swing * wave) * noise(points, 0.01), 1e-3 * (1.05 + np.sin(2 * np.pi * t / period))
+
+
+def test_a_loss_that_goes_up_with_a_learning_rate_that_comes_back_does_not_explode() -> None:
+    loss, lr = cycles(0.2)
+    assert confirmed_in(loss=loss, lr=lr) == []
+    assert confirmed_in(loss=loss)
+
+
+@pytest.mark.parametrize("factor", [4.0, 12.0])
+def test_a_rate_that_comes_back_explains_no_loss_that_more_than_doubles(factor: float) -> None:
+    loss, lr = cycles(0.05)
+    loss[650:] *= np.minimum(factor, 1.05 ** np.arange(1, 851))
+    assert confirmed_in(loss=loss, lr=lr)
+
+
+def test_a_rate_higher_than_ever_explains_no_growth() -> None:
+    t = np.arange(800)
+    lr = np.where(t < 400, 1e-3, 5e-3)
+    loss = 2.0 * np.where(t < 400, 1.0, np.minimum(1.7, 1.03 ** (t - 399))) * noise(800, 0.01)
+    (found,) = confirmed_in(loss=loss, lr=lr)
+    assert abs(found.iteration - 400) <= 10
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_norm_that_creeps_up_while_the_loss_falls_is_at_most_suspected(seed: int) -> None:
+    t = np.arange(1500)
+    norm = 20.0 ** (np.clip(t - 300, 0, 600) / 600) * noise(1500, 0.15, seed)
+    loss = 2.0 + 3.0 * (1 + t / 20) ** -0.5
+    assert confirmed_in(loss=loss * noise(1500, 0.01, seed), grad_norm=norm) == []
+
+
+def test_a_norm_that_climbs_is_suspected_at_its_second_high_point() -> None:
+    norm = np.full(300, 0.5)
+    norm[200:] *= np.minimum(1.6 ** np.arange(1, 101), 1000.0)
+    norm *= noise(300, 0.1)
+    (found,) = confirmed_in(loss=np.linspace(4.0, 3.0, 300), grad_norm=norm)
+    assert found.alarm_iteration == 202 + 1

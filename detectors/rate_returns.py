@@ -1,0 +1,58 @@
+"""Where a learning rate comes back to a height that the run has trained well at: the next cycle of it.
+
+A loss that goes up with it by less than its own level is that cycle, and comes down with it. A rate that goes
+higher than ever before explains nothing: it is what makes runs explode.
+
+Axes: T positions of a block, K points of the rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from ingest.blocks import Flags, IterationBlock
+
+from .curve import curve_of
+
+RISES = 1.5
+"""By how much a rate must have risen over the trough before: less is rounding, or a smaller batch."""
+
+
+@dataclass(slots=True)
+class RateReturns:
+    """Learns the highest rate so far and the last trough."""
+
+    top: float = -np.inf
+    trough: float = np.inf
+    last: float = np.nan
+
+    def of(self, block: IterationBlock) -> Flags:
+        """At which of the T positions the rate rises, out of a trough, to where it has been before."""
+        is_back_T = np.zeros(len(block), np.bool_)
+        curve = curve_of(block, "lr")
+        if curve is None:
+            return is_back_T
+        finite_K = np.isfinite(curve.value_K)
+        value_K, at_K = curve.value_K[finite_K], curve.at_K[finite_K]
+        if not len(value_K):
+            return is_back_T
+        before_K = np.concatenate(([self.last], value_K[:-1]))
+        top_K = np.maximum.accumulate(np.concatenate(([self.top], value_K)))
+        fell_at_K = np.maximum.accumulate(np.where(value_K < before_K, np.arange(len(value_K)), -1))
+        trough_K = np.where(fell_at_K >= 0, value_K[fell_at_K], self.trough)
+        is_up_K = (value_K > before_K) & (value_K <= top_K[:-1]) & (value_K >= RISES * trough_K)
+        self.top, self.trough, self.last = float(top_K[-1]), float(trough_K[-1]), float(value_K[-1])
+        is_back_T[at_K[is_up_K]] = True
+        return is_back_T
+
+    def snapshot(self) -> dict[str, float]:
+        """The whole state as plain data."""
+        return asdict(self)
+
+    @classmethod
+    def restored(cls, state: Mapping[str, float]) -> RateReturns:
+        """What gave ``state``."""
+        return cls(**state)
