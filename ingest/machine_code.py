@@ -14,6 +14,7 @@ import os
 import tempfile
 import types
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,7 @@ Array = NDArray[Any]
 """Any: arrays of any type."""
 
 _NO_OWNER = (0, 0)
+_MATHEMATICS = "libm.so.6"
 _INTRINSIC = "llvm."
 """Beginning of what is no function but an instruction."""
 
@@ -115,6 +117,9 @@ def load(code: MachineCode, arrays: Sequence[Array]) -> Entry:
     llvm = _llvm()
     machine = llvm.Target.from_default_triple().create_target_machine()
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)  # this opens the process, too
+    if any(not llvm.address_of_symbol(name) for name in code.calls):
+        with suppress(RuntimeError):  # another system has it elsewhere
+            llvm.load_library_permanently(_MATHEMATICS)  # a Python that is linked to it keeps it to itself
     missing = [name for name in code.calls if not llvm.address_of_symbol(name)]
     if missing:
         raise CompiledFunctionError(f"{code.symbol} calls {', '.join(missing)}, which this process lacks")

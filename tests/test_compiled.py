@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import types
@@ -30,6 +31,10 @@ def weigh(values: Array, place: Array, total: Array) -> int:
         total[0] += values[place[0]] * WEIGHTS[place[0] % 4 // 2]
         advance(place)
     return 7
+
+
+def root(values: Array) -> int:
+    return int(math.pow(values[0], 0.5) + math.sqrt(values[0]) - math.sqrt(values[0]))
 
 
 def divide(values: Array) -> int:
@@ -70,6 +75,16 @@ def test_what_one_process_compiled_another_calls_without_numba(cache: Path) -> N
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["7.5", "False"]
+
+
+def test_a_function_of_the_mathematical_library_is_found_by_the_first_code_of_a_process() -> None:
+    Compiled(root)(np.full(1, 9.0))
+    script = (
+        "from tests.test_compiled import *; one = Compiled(root); args = (np.full(1, 16.0),);"
+        "assert one.is_kept(args); print(one(*args), one._entry is not None)"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["4", "True"]
 
 
 def test_another_constant_type_or_function_is_another_file() -> None:
