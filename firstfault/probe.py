@@ -94,6 +94,11 @@ class Probe(Guarded):
         return self.launch.world_size or 1
 
     @property
+    def watching(self) -> Any:
+        """The `Watch` on the model; None before `watch`."""
+        return self._watch
+
+    @property
     def iteration(self) -> int:
         """The iteration that is being trained: that of the next `step`."""
         return self._next_iteration
@@ -124,6 +129,8 @@ class Probe(Guarded):
         if self.rank:
             news.pop("mesh", None)  # one rank tells the layout: reading it a thousand times takes minutes
         if news:
+            if "sharding" in news and not self.rank and self._given.get("mesh") is not None:
+                news["mesh"] = self._given["mesh"]  # a layout is read from one event
             self._emitter.put(self._news.event(EventKind.RUN_START, 0, news))
 
     def at(self, phase: str, iteration: int) -> None:

@@ -1,4 +1,4 @@
-"""Faults in a real training process: where they act, what they do, and how a launch of several ranks starts."""
+"""Faults in a real training process: where they act, and what they do."""
 
 from __future__ import annotations
 

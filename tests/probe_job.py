@@ -41,7 +41,7 @@ class Case:
     wrap: str = "ddp"
     """ddp, fsdp, hsdp or single."""
     precision: str = "fp32"
-    """fp32, bf16 (autocast) or fp16 (autocast to bf16, with a loss scale: the CPU has no fp16 to train in)."""
+    """fp32, bf16 (autocast) or fp16 (autocast to bf16, with a loss scale: the CPU trains in no fp16)."""
     microbatches: int = 1
     probe: bool = True
 
@@ -94,9 +94,7 @@ class Net(nn.Module):
 
     def __init__(self, injector: Injector) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(
-            Layer(injector if at == DEPTH // 2 else None) for at in range(DEPTH)
-        )
+        self.layers = nn.ModuleList(Layer(injector if at == DEPTH // 2 else None) for at in range(DEPTH))
         self.head = nn.Linear(WIDTH, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What `declared_layout` finds of models that are wrapped in real processes, as many as this is run with: four."""
+"""What `declared_layout` finds of models that are wrapped in four real processes."""
 
 from __future__ import annotations
 

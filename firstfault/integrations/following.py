@@ -24,7 +24,10 @@ class Follower:
         self.losses = Losses()
 
     def begin(self, model: Any, optimizer: Any, **found: Any) -> Probe:
-        """Open a probe and watch; ``found`` is what the framework tells, and what the user gave wins."""
+        """Open a probe and watch; ``found`` is what the framework tells, and what the user gave wins.
+
+        ``iteration`` among it is the number of the first iteration to come.
+        """
         self.end()
         self.probe = Probe(**self._options)
         self.losses = Losses()
@@ -63,7 +66,7 @@ def harmless(hook: Callable[..., None]) -> Callable[..., None]:
         except Exception as error:  # the outer edge: frameworks differ between releases, and training goes on
             probe = self.follower.probe
             if probe is not None:
-                probe.failed(hook.__name__, error)
+                probe.note_error(hook.__name__, error)
 
     return run
 

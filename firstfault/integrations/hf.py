@@ -48,6 +48,7 @@ class _Hooks:
             _wrapper_of(model),
             optimizer,
             scaler=getattr(optimizer, "scaler", None),
+            iteration=state.global_step + 1,
         )
         if not probe.is_on:
             return

@@ -63,6 +63,7 @@ class _Hooks:
             optimizers[0] if optimizers else None,
             scaler=getattr(trainer.strategy.precision_plugin, "scaler", None),
             mesh=getattr(trainer.strategy, "device_mesh", None),
+            iteration=trainer.global_step,
         )
         self._steps = trainer.global_step
         if self._steps:

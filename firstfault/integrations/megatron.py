@@ -66,12 +66,14 @@ class _Hooks:
             return
         self._is_begun = True
         self._optimizer = given.get("optimizer")
+        from torch.nn import ModuleList
+
         layout = megatron_layout(self._optimizer)
         self.follower.declare(**layout)
         model = given.get("model")
-        probe = self.follower.begin(
-            list(model) if isinstance(model, list | tuple) else [model], self._optimizer
-        )
+        chunks = list(model) if isinstance(model, list | tuple) else [model]
+        whole = chunks[0] if len(chunks) == 1 else ModuleList(chunks)
+        probe = self.follower.begin(whole, self._optimizer, iteration=(self._iteration or 0) + 1)
         if self._iteration:
             probe.event("resume", iteration=self._iteration + 1)
 
