@@ -94,11 +94,6 @@ class Probe(Guarded):
         return self.launch.world_size or 1
 
     @property
-    def watching(self) -> Any:
-        """The `Watch` on the model; None before `watch`."""
-        return self._watch
-
-    @property
     def iteration(self) -> int:
         """The iteration that is being trained: that of the next `step`."""
         return self._next_iteration

@@ -92,9 +92,15 @@ def test_what_the_function_of_a_loop_returns_is_reported(trained: Trained) -> No
     assert set(trained.values("megatron", "skipped").values()) == {0}
 
 
+def test_gradients_are_seen_before_and_behind_the_function_that_reduces_them(trained: Trained) -> None:
+    before, after = (trained.values("megatron", name) for name in ("local_grad_norm", "grad_norm"))
+    assert list(before) == list(after)
+    assert list(before.values()) == pytest.approx([2 * norm for norm in after.values()])
+
+
 @pytest.mark.parametrize("name", FIRST)
 def test_each_training_has_one_start_and_one_end(trained: Trained, name: str) -> None:
-    assert len(trained.events(name, "run_start")) == 1
+    assert {one["iteration"] for one in trained.events(name, "run_start")} == {0}
     assert [one["iteration"] for one in trained.events(name, "run_end")] == [FIRST[name] + ITERATIONS - 1]
 
 

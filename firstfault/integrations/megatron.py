@@ -76,6 +76,28 @@ class _Hooks:
         probe = self.follower.begin(whole, self._optimizer, iteration=(self._iteration or 0) + 1)
         if self._iteration:
             probe.event("resume", iteration=self._iteration + 1)
+        if probe.watching is not None:
+            self._put_around_reduction(given.get("config"), chunks, probe.watching)
+
+    def _put_around_reduction(self, config: Any, chunks: Sequence[Any], watch: Any) -> None:
+        """Look at the accumulated gradients before and behind the function that reduces them."""
+        finalize = getattr(config, "finalize_model_grads_func", None)
+        settings = [getattr(chunk, "ddp_config", None) for chunk in chunks]
+        if finalize is None:
+            return
+        if any(getattr(one, "overlap_grad_reduce", False) for one in settings):
+            # what is on its way while the backward pass runs is not there to be looked at before
+            watch.leave_out("gradients before the reduction", "overlap_grad_reduce is on")
+            return
+
+        @functools.wraps(finalize)
+        def finalize_with_probe(*args: Any, **kwargs: Any) -> Any:
+            watch.before_reduction(_accumulated(chunks))
+            result = finalize(*args, **kwargs)
+            watch.after_reduction(_accumulated(chunks))
+            return result
+
+        config.finalize_model_grads_func = finalize_with_probe
 
     @harmless
     def leave(self, result: Any) -> None:
@@ -92,6 +114,13 @@ class _Hooks:
         if len(parts) > _GRAD_NORM and isinstance(parts[_GRAD_NORM], float):
             metrics["grad_norm"] = parts[_GRAD_NORM]
         probe.step(next(iter(losses.values()), None), iteration=iteration, **metrics)
+
+
+def _accumulated(chunks: Sequence[Any]) -> list[Any]:
+    """The gradients of all microbatches, where Megatron's wrapper adds them up."""
+    parameters = (one for chunk in chunks for one in chunk.parameters())
+    held = (getattr(one, "main_grad", None) for one in parameters)
+    return [one for one in held if one is not None]
 
 
 def megatron_layout(optimizer: Any) -> dict[str, object]:
