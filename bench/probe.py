@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -218,10 +219,14 @@ def measured(bench: Bench, rounds: int, rng: random.Random) -> tuple[list[Row], 
 
 def arms_of(default: WatchConfig) -> dict[str, WatchConfig]:
     """What is measured: each signal alone, and all together that come at each iteration."""
-    silent = replace(default, **dict.fromkeys(CADENCES, 0))
-    arms = {name: replace(silent, **dict.fromkeys(fields, 1)) for name, fields in SIGNALS.items()}
-    often = {name: 1 for name in CADENCES if getattr(default, name) == 1}
-    return {**arms, TOGETHER: replace(silent, **often)}
+    often = [name for name in CADENCES if getattr(default, name) == 1]
+    return {name: only(fields) for name, fields in {**SIGNALS, TOGETHER: often}.items()}
+
+
+def only(signals: Sequence[str]) -> WatchConfig:
+    """Settings under which these signals report in each iteration, and no other."""
+    cadences: dict[str, Any] = {name: int(name in signals) for name in CADENCES}
+    return replace(WatchConfig(), **cadences)
 
 
 def cadence_of(name: str) -> int:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed import distributed_c10d
+from torch.distributed import GradBucket
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +26,9 @@ class ProcessFault:
     iteration: int = 40
     lasts: bool = False
     """Whether it stays until the end, in every pass; else it strikes once."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", float(self.value))  # JSON has no NaN: it comes as text
 
     def strikes(self, rank: int, iteration: int) -> bool:
         """Whether it acts on this rank in this iteration."""
@@ -73,26 +75,16 @@ class Injector:
         if fault is not None:
             fault.change(tensor)
 
-    @contextmanager
-    def around_all_reduce(self) -> Iterator[None]:
-        """While it lasts what goes into an all-reduce of gradients and what comes out is struck."""
-        real = distributed_c10d.all_reduce
-        torch.distributed.all_reduce = self._struck(real)
-        try:
-            yield
-        finally:
-            torch.distributed.all_reduce = real
+    def all_reduce(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """The mean over ranks, as a communication hook: what goes in and what comes out is struck."""
+        self.in_place("reduce_in", bucket.buffer())
+        mean = allreduce_hook(None, bucket)
+        return mean.then(self._result)  # type: ignore[no-any-return,no-untyped-call]  # torch leaves it untyped
 
-    def _struck(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        def all_reduce(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-            self.in_place("reduce_in", tensor)
-            work = real(tensor, *args, **kwargs)
-            if work is not None and self.at("reduce_out") is not None:
-                work.wait()
-            self.in_place("reduce_out", tensor)
-            return work
-
-        return all_reduce
+    def _result(self, done: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
+        result = done.value()
+        self.in_place("reduce_out", result)
+        return result
 
 
 class FaultyLinear(nn.Linear):
@@ -108,6 +100,7 @@ class FaultyLinear(nn.Linear):
 
 class _Product(torch.autograd.Function):
     @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.bfloat16)  # as autocast does of torch's own
     def forward(
         ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, injector: Injector
     ) -> torch.Tensor:
@@ -116,6 +109,7 @@ class _Product(torch.autograd.Function):
         return injector.through("forward", nn.functional.linear(x, weight, bias))
 
     @staticmethod
+    @torch.amp.custom_bwd(device_type="cpu")
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
         x, weight = ctx.saved_tensors
         injector: Injector = ctx.injector

@@ -43,6 +43,8 @@ class Case:
     precision: str = "fp32"
     """fp32, bf16 (autocast) or fp16 (autocast to bf16, with a loss scale: the CPU trains in no fp16)."""
     microbatches: int = 1
+    comm_hook: bool = False
+    """Whether the trainer brings a communication hook of its own: it is where a reduction is struck."""
     probe: bool = True
 
 
@@ -122,6 +124,10 @@ class Training:
         torch.manual_seed(11)
         self.net = Net(self.injector)
         self.model = wrapped(self.net, case.wrap, ranks)
+        if case.comm_hook:
+            assert isinstance(self.model, DistributedDataParallel), "only it takes hooks"
+            # a lambda, since torch refuses annotations that are text
+            self.model.register_comm_hook(None, lambda _, bucket: self.injector.all_reduce(bucket))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
         self.scaler = (
             torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=30)
@@ -228,8 +234,7 @@ def run_case(spec: JobSpec, case: Case, rank: int) -> None:
         sink = spec.sink or str(Path(spec.folder) / f"{case.run}.jsonl")
         probe = firstfault.Probe(run=case.run, sink=sink)
         probe.watch(training.model, training.optimizer, scaler=training.scaler, config=EVERY)
-    with training.injector.around_all_reduce():
-        training.run(probe)
+    training.run(probe)
     if probe is not None:
         probe.close(timeout_s=20.0)
     parameters = {name: local(one) for name, one in training.model.named_parameters()}

@@ -71,7 +71,7 @@ class _Hooks:
         layout = megatron_layout(self._optimizer)
         self.follower.declare(**layout)
         model = given.get("model")
-        chunks = list(model) if isinstance(model, list | tuple) else [model]
+        chunks: list[Any] = list(model) if isinstance(model, list | tuple) else [model]
         whole = chunks[0] if len(chunks) == 1 else ModuleList(chunks)
         probe = self.follower.begin(whole, self._optimizer, iteration=(self._iteration or 0) + 1)
         if self._iteration:
