@@ -16,7 +16,8 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 class ProcessFault:
     """One fault of one rank.
 
-    ``site`` is data, forward, act_grad, weight_grad, reduce_in, reduce_out, parameter, moment or loss_scale.
+    ``site`` is data, forward, act_grad, weight_grad, reduce_in, dropped (the rank's whole contribution to the
+    reduction), reduce_out, parameter, moment or loss_scale.
     ``value`` replaces the element where it is not finite, and is a factor where it is.
     """
 
@@ -78,6 +79,8 @@ class Injector:
     def all_reduce(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """The mean over ranks, as a communication hook: what goes in and what comes out is struck."""
         self.in_place("reduce_in", bucket.buffer())
+        if self.at("dropped") is not None:
+            bucket.buffer().zero_()
         mean = allreduce_hook(None, bucket)
         return mean.then(self._result)  # type: ignore[no-any-return,no-untyped-call]  # torch leaves it untyped
 

@@ -25,6 +25,7 @@ import firstfault
 from firstfault.torch_metrics import WatchConfig
 
 from .probe_faults import FaultyLinear, Injector, ProcessFault
+from .probe_layouts import found_layouts
 
 WIDTH, DEPTH, SAMPLES = 16, 3, 8
 EVERY = WatchConfig(parameters=1, optimizer_state=1, grad_sketch=1, sketch_groups=1)
@@ -58,6 +59,8 @@ class JobSpec:
     cases: list[Case] = field(default_factory=list)
     sink: str = ""
     """Where all trainings send; empty: a file each in ``folder``."""
+    layouts: bool = False
+    """Whether each rank also writes what layouts it finds of wrapped models, as ``layouts-rank<r>.json``."""
 
     def write(self) -> Path:
         """As the file that the program reads."""
@@ -220,6 +223,9 @@ def run_rank(spec: JobSpec, rank: int) -> None:
     torch.use_deterministic_algorithms(True)
     distributed.init_process_group("gloo")
     try:
+        if spec.layouts:
+            found = json.dumps(found_layouts())
+            (Path(spec.folder) / f"layouts-rank{rank}.json").write_text(found)
         for case in spec.cases:
             run_case(spec, case, rank)
     finally:
@@ -236,7 +242,7 @@ def run_case(spec: JobSpec, case: Case, rank: int) -> None:
         probe.watch(training.model, training.optimizer, scaler=training.scaler, config=EVERY)
     training.run(probe)
     if probe is not None:
-        probe.close(timeout_s=20.0)
+        probe.close(timeout_s=10.0)
     parameters = {name: local(one) for name, one in training.model.named_parameters()}
     torch.save(parameters, Path(spec.folder) / f"{case.run}-rank{rank}.pt")
     distributed.barrier()

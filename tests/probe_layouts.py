@@ -51,10 +51,6 @@ def _hsdp() -> dict[str, object]:
     return declared_layout(fully_shard(net(), mesh=mesh))
 
 
-def _unnamed_hsdp() -> dict[str, object]:
-    return declared_layout(fully_shard(net(), mesh=init_device_mesh("cpu", (2, 2))))
-
-
 def _fsdp1() -> dict[str, object]:
     return declared_layout(FullyShardedDataParallel(net(), device_id=torch.device("cpu")))
 
@@ -95,7 +91,6 @@ LAYOUTS: Mapping[str, Callable[[], dict[str, object]]] = {
     "zero1": _zero1,
     "fsdp": _fsdp,
     "hsdp": _hsdp,
-    "unnamed_hsdp": _unnamed_hsdp,
     "fsdp1": _fsdp1,
     "hsdp1": _hsdp1,
     "tp_and_fsdp": _tp_and_fsdp,
