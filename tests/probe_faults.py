@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
-from torch.distributed import GradBucket
+from torch import distributed, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 
@@ -76,13 +75,13 @@ class Injector:
         if fault is not None:
             fault.change(tensor)
 
-    def all_reduce(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def all_reduce(self, bucket: Any) -> torch.futures.Future[torch.Tensor]:
         """The mean over ranks, as a communication hook: what goes in and what comes out is struck."""
         self.in_place("reduce_in", bucket.buffer())
         if self.at("dropped") is not None:
             bucket.buffer().zero_()
-        mean = allreduce_hook(None, bucket)
-        return mean.then(self._result)  # type: ignore[no-any-return,no-untyped-call]  # torch leaves it untyped
+        mean = allreduce_hook(distributed.group.WORLD, bucket)
+        return mean.then(self._result)
 
     def _result(self, done: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
         result = done.value()
@@ -102,8 +101,10 @@ class FaultyLinear(nn.Linear):
 
 
 class _Product(torch.autograd.Function):
+    """Under autocast in its precision, as torch's own product is."""
+
     @staticmethod
-    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.bfloat16)  # as autocast does of torch's own
+    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.bfloat16)  # type: ignore[untyped-decorator]  # torch's
     def forward(
         ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, injector: Injector
     ) -> torch.Tensor:
@@ -112,7 +113,7 @@ class _Product(torch.autograd.Function):
         return injector.through("forward", nn.functional.linear(x, weight, bias))
 
     @staticmethod
-    @torch.amp.custom_bwd(device_type="cpu")
+    @torch.amp.custom_bwd(device_type="cpu")  # type: ignore[untyped-decorator]  # torch's
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
         x, weight = ctx.saved_tensors
         injector: Injector = ctx.injector
