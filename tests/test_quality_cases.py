@@ -153,6 +153,7 @@ def test_what_is_damaged_in_the_cache_is_made_again(tmp_path: Path, damage: byte
     ("arguments", "words"),
     [
         (["--limit", "0"], "must be a whole number >= 1, got '0'"),
+        (["--part", "3/2"], "must be one of so many parts, as 2/8, got '3/2'"),
         (["--seeds-from", "-1"], "must be a whole number >= 0, got '-1'"),
         (["--without-peers", "--only", "gremlin"], "--only must be how the name of a family begins"),
         (["--recorded", "/nowhere"], "--recorded must be a folder of curves, got '/nowhere'"),

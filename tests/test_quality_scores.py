@@ -196,3 +196,16 @@ def test_an_alarm_that_the_twin_has_too_finds_nothing() -> None:
     assert rule.found[DRIFT].value == 0.5
     assert ours.found[DRIFT].value == 0.0
     assert any(line.startswith("silent_drift found: rule 0.5") for line in lost_columns([ours, rule]))
+
+
+def test_onsets_are_compared_on_the_faults_that_the_other_method_dates() -> None:
+    sharp = a_row(EXPLOSION, a_found(EXPLOSION, 500), onset=500, others={"rule": [Alarm(501, ANY)]})
+    vague = a_row(DRIFT, a_found(DRIFT, 530), onset=500, others={"rule": []})
+    ours, rule = compare([sharp, vague])
+    assert (ours.near.value, rule.near.value) == (0.5, 1.0)
+    assert rule.near_ours is not None and (rule.near_ours.value, rule.near_ours.cases) == (1.0, 1)
+    assert not any("onset" in line for line in lost_columns([ours, rule]))
+    late = a_row(EXPLOSION, a_found(EXPLOSION, 520), onset=500, others={"rule": [Alarm(501, ANY)]})
+    assert any(
+        "onset within 5 points, of the 1 that rule dates" in line for line in lost_columns(compare([late]))
+    )

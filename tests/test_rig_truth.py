@@ -153,6 +153,8 @@ def test_skips_of_a_loss_scale_are_a_fault_only_where_they_do_not_end(skips: int
     struck = with_number(twin, "skipped", 1.0, slice(200, 200 + skips))
     faulty = with_number(struck, "grad_norm", np.inf, slice(200, 200 + skips))
     assert labels(faulty, twin)["curve"] == label
+    is_lost = judge_truth(faulty, twin, FAULT).damage.outcome is Outcome.NONFINITE_NOW
+    assert is_lost is (label == "nan")
 
 
 def test_growth_is_an_explosion_also_where_it_ends_in_nan() -> None:

@@ -5,7 +5,9 @@
 
 Makes runs with a known truth from seeds that no threshold was tuned on, replays them, scores the verdicts,
 asks naive rules and other tools about the same curves, and writes ``bench/results/quality.json`` and ``.md``
-and the section of the README. What is done is kept in the cache: a run that was ended goes on where it was.
+and the section of the README. What is done is kept in the cache: a run that was ended goes on where it was,
+as long as no line of the source of the judges changes. ``--part 2/8`` does the second of eight parts and
+writes nothing; when all are done the same command without it takes everything from the cache.
 ``--seeds-from 0 --failures FOLDER`` measures on training seeds, writes no results, and lists what went wrong.
 """
 
@@ -27,6 +29,9 @@ from .results import figures
 from .running import kept_of, recorded, rows_of, run_all
 from .tables import page
 from .tiers import cut
+
+WHOLE = (1, 1)
+"""The part that is everything."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -51,12 +56,16 @@ def main(arguments: Sequence[str]) -> int:
     if asked.record:
         run_all(kept_of, planned[: asked.limit], processes=asked.processes, say=_say)
         return 0
-    made = run_all(rows_of, planned[: asked.limit], processes=asked.processes, say=_say)
+    chosen = slice(asked.part[0] - 1, asked.limit, asked.part[1])
+    made = run_all(rows_of, planned[chosen], processes=asked.processes, say=_say)
     rows = [row for part in made for row in part]
     tried = list(trials(asked.seeds_from, is_full=asked.full)) if not asked.only else []
-    outcomes = run_all(outcome_of, tried[: asked.limit], processes=asked.processes, say=_say)
+    outcomes = run_all(outcome_of, tried[chosen], processes=asked.processes, say=_say)
     paired = list(pairs(asked.seeds_from, is_full=asked.full)) if not asked.only else []
-    references = run_all(told, paired[: asked.limit], processes=asked.processes, say=_say)
+    references = run_all(told, paired[chosen], processes=asked.processes, say=_say)
+    if asked.part != WHOLE:
+        _say("part {} of {} is kept".format(*asked.part))
+        return 0
     plain = figures(rows, outcomes, references, missing, is_full=asked.full)
     print(page(plain))
     if asked.failures is not None:
@@ -108,8 +117,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--record", action="store_true", help="only make the logs, and ask the other tools")
     few = "only so many of the tasks; the figures are only printed"
     parser.add_argument("--limit", type=_at_least(1), default=None, help=few)
+    shares = "one of so many parts, as 2/8, into the cache; nothing is written"
+    parser.add_argument("--part", type=_part, default=WHOLE, help=shares)
     parser.add_argument("--failures", type=Path, default=None, help="folder for lists of what went wrong")
     return parser
+
+
+def _part(text: str) -> tuple[int, int]:
+    """Reads which of how many parts, and says the rule where there is no such part."""
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise argparse.ArgumentTypeError(f"must be one of so many parts, as 2/8, got {text!r}")
+    return int(number), int(count)
 
 
 def _at_least(least: int) -> Callable[[str], int]:

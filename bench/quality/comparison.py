@@ -31,6 +31,8 @@ class Contender:
     found: Mapping[str, Figure]
     near: Figure
     """Of the found faults whose alarm names a step, those named within `NEAR_POINTS` of the onset."""
+    near_ours: Figure | None
+    """Ours of the very same faults, since whoever finds only what is sharp dates only that; None of us."""
     alarmed: Figure
     """Healthy curves with an alarm."""
     rate: Figure
@@ -43,7 +45,8 @@ def compare(rows: Sequence[Row]) -> list[Contender]:
     most = max((len(row.others) for row in curves), default=0)
     shared = [row for row in curves if len(row.others) == most]
     names = list(shared[0].others) if shared else []
-    return [_ours(shared), *(_other(name, shared) for name in names)]
+    ours = _dated(shared, _our_hit)
+    return [_ours(shared), *(_other(name, shared, ours) for name in names)]
 
 
 def lost_columns(contenders: Sequence[Contender]) -> list[str]:
@@ -51,7 +54,6 @@ def lost_columns(contenders: Sequence[Contender]) -> list[str]:
     ours, *others = contenders
     columns: list[tuple[str, Callable[[Contender], float], int]] = [
         *((f"{label} found", _found_share(label), 1) for label in FOUND),
-        (f"onset within {NEAR_POINTS} points", lambda one: one.near.value, 1),
         ("healthy curves alarmed", lambda one: one.alarmed.value, -1),
         ("false alarms per 100 000 points", lambda one: one.rate.value, -1),
     ]
@@ -61,6 +63,12 @@ def lost_columns(contenders: Sequence[Contender]) -> list[str]:
         if better:
             best = max(better, key=lambda one: sign * value(one))
             lost.append(f"{column}: {best.name} {value(best):.3g}, ours {value(ours):.3g}")
+    lost += [
+        f"onset within {NEAR_POINTS} points, of the {one.near.cases} that {one.name} dates: "
+        f"{one.near.value:.3g}, ours of the same {one.near_ours.value:.3g}"
+        for one in others
+        if one.near_ours is not None and one.near.value > one.near_ours.value
+    ]
     return lost
 
 
@@ -72,8 +80,24 @@ def _ours(rows: Sequence[Row]) -> Contender:
     return _contender(OURS, rows, _our_hit, lambda row: row.false_alarms)
 
 
-def _other(name: str, rows: Sequence[Row]) -> Contender:
-    return _contender(name, rows, lambda row: _hit(row, name), lambda row: len(_false(row, name)))
+def _other(name: str, rows: Sequence[Row], ours: Mapping[int, float]) -> Contender:
+    def hit(row: Row) -> Alarm | None:
+        return _hit(row, name)
+
+    same = [ours.get(at, math.inf) for at in _dated(rows, hit)]
+    near_ours = share(sum(error <= NEAR_POINTS for error in same), len(same))
+    return _contender(name, rows, hit, lambda row: len(_false(row, name)), near_ours)
+
+
+def _dated(rows: Sequence[Row], hit: Callable[[Row], Found | Alarm | None]) -> dict[int, float]:
+    """By place in ``rows``, how many logged points the named step of each found fault is off."""
+    faulty = ((at, row) for at, row in enumerate(rows) if row.is_faulty)
+    hits = [(at, row, right) for at, row in faulty if (right := hit(row)) is not None]
+    return {
+        at: abs(right.iteration - (row.truth.onset or 0)) / row.log_interval
+        for at, row, right in hits
+        if right.iteration is not None
+    }
 
 
 def _contender(
@@ -81,23 +105,19 @@ def _contender(
     rows: Sequence[Row],
     hit: Callable[[Row], Found | Alarm | None],
     false: Callable[[Row], int],
+    near_ours: Figure | None = None,
 ) -> Contender:
     """A method by what it has right of each fault, and how many false alarms it gives on each curve."""
-    found, errors = {}, []
+    found, errors = {}, list(_dated(rows, hit).values())
     for label in FOUND:
         asked = [row for row in rows if row.truth.label == label]
-        hits = [(row, right) for row in asked if (right := hit(row)) is not None]
-        found[label] = share(len(hits), len(asked))
-        errors += [
-            abs(right.iteration - (row.truth.onset or 0)) / row.log_interval
-            for row, right in hits
-            if right.iteration is not None
-        ]
+        found[label] = share_of(asked, lambda row: hit(row) is not None)
     healthy = [row for row in rows if not row.is_faulty]
     return Contender(
         name=name,
         found=found,
         near=share(sum(error <= NEAR_POINTS for error in errors), len(errors)),
+        near_ours=near_ours,
         alarmed=share_of(healthy, lambda row: false(row) > 0),
         rate=false_rate(sum(false(row) for row in rows), rows),
     )

@@ -11,16 +11,16 @@ from .case import Origin, Spec, Tier
 from .curve_faults import FAULTS
 
 CURVES: Mapping[str, tuple[int, int]] = {
-    "level_shift": (40, 400),
-    "rise": (40, 400),
+    "level_shift": (80, 400),
+    "rise": (120, 400),
     "stuck": (12, 100),
     "fast_explosion": (40, 400),
-    "slow_explosion": (40, 400),
-    "norm_explosion": (20, 200),
+    "slow_explosion": (120, 400),
+    "norm_explosion": (40, 200),
     "explosion_to_nan": (20, 200),
     "clean_nan": (40, 400),
     "slower": (20, 200),
-    "slower_with_canary": (20, 200),
+    "slower_with_canary": (140, 400),
     "plain": (40, 400),
     "spikes": (20, 200),
     "data_mix": (12, 100),
@@ -42,7 +42,7 @@ class Task:
 
 GROUPS = (24, 1000)
 """Jobs of the rig, each healthy once and struck by four faults: quick, full."""
-SMALL = (40, 200)
+SMALL = (60, 300)
 """Small jobs of the rig, each struck by six faults: quick, full."""
 SURROGATES = (150, 2000)
 """Surrogates of recorded healthy curves: quick, full."""

@@ -39,7 +39,7 @@ class Told:
 
 def pairs(first_seed: int, *, is_full: bool) -> Iterator[Pair]:
     """All pairs of one measurement."""
-    for number in range(200 if is_full else 20):
+    for number in range(400 if is_full else 130):
         yield Pair(seed=first_seed + number, is_slower=True)
         yield Pair(seed=first_seed + number, is_slower=False)
 

@@ -89,6 +89,7 @@ def _contender(one: Contender) -> dict[str, Any]:
         "name": one.name,
         "found": {label: figure.to_plain() for label, figure in one.found.items()},
         "near": one.near.to_plain(),
+        "near_ours": None if one.near_ours is None else one.near_ours.to_plain(),
         "alarmed": one.alarmed.to_plain(),
         "rate": one.rate.to_plain(),
     }

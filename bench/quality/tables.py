@@ -119,6 +119,7 @@ def contender_table(contenders: Sequence[Plain]) -> str:
         "",
         *(f"{label} found (of {count})" for label, count in zip(FOUND, cases, strict=True)),
         "onset within 5",
+        "ours of the same faults",
         f"healthy curves alarmed (of {contenders[0]['alarmed']['cases']})",
         "false alarms / 100 000",
     )
@@ -127,6 +128,7 @@ def contender_table(contenders: Sequence[Plain]) -> str:
             one["name"],
             *(_value(one["found"][label]) for label in FOUND),
             _value(one["near"]),
+            _value(one["near_ours"]) if one.get("near_ours") else "–",
             _value(one["alarmed"]),
             _value(one["rate"]),
         ]

@@ -38,11 +38,9 @@ def nonfinite_event(faulty: Recording, twin: Recording) -> int | None:
     skipped_T = skipped(faulty)
     bad_T = np.asarray(gradient_TR.any(axis=1))
     plain_T = np.asarray(lost_TR.any(axis=1) | (bad_T & ~skipped_T))
-    floor_T = bad_T & _at_floor(faulty)
     found = [
         first_true(plain_T),
-        _in_a_row(bad_T, ENDLESS_SKIPS),
-        _in_a_row(floor_T, SKIPS_AT_FLOOR),
+        first_without_end(faulty, bad_T),
         _sole(gradient_TR & skipped_T[:, None]),
     ]
     return min((at for at in found if at is not None), default=None)
@@ -63,6 +61,12 @@ def skipped(faulty: Recording) -> Flags:
     return np.asarray((faulty.numbers["skipped"] > 0).any(axis=1))
 
 
+def first_without_end(faulty: Recording, bad_T: Flags) -> int | None:
+    """The first of non-finite gradients ``bad_T`` that no loss scale gets over; None without such."""
+    found = [in_a_row(bad_T, ENDLESS_SKIPS), in_a_row(bad_T & _at_floor(faulty), SKIPS_AT_FLOOR)]
+    return min((at for at in found if at is not None), default=None)
+
+
 def _at_floor(faulty: Recording) -> Flags:
     """Positions at which the loss scale has nothing left to give."""
     scale_TR = faulty.numbers.get("loss_scale")
@@ -71,7 +75,7 @@ def _at_floor(faulty: Recording) -> Flags:
     return np.asarray((faulty.present["loss_scale"] & (scale_TR <= 1.0)).any(axis=1))
 
 
-def _in_a_row(bad_T: Flags, points: int) -> int | None:
+def in_a_row(bad_T: Flags, points: int) -> int | None:
     """The first position of so many bad ones in a row."""
     if len(bad_T) < points:
         return None

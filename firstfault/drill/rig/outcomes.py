@@ -17,6 +17,7 @@ import numpy as np
 
 from .curves import LASTING_POINTS, mean_curves
 from .effects import JUMP_SIGMA, SHIFT_SIGMA, first_shift, first_true, noise_of_curve
+from .nonfinite_truth import first_without_end, in_a_row, skipped
 from .recording import Flags, Floats, Ints, Recording
 
 NOW_ITERATIONS = 1
@@ -27,8 +28,8 @@ END_SHARE = 0.1
 """Share of the run, at its end, whose mean loss is the result of the training."""
 LEAST_POINTS = 20
 """Points of a mean at least: below, its error is a good part of what is judged."""
-SKIPPED_POINTS = 3
-"""A loss scale skips one or two iterations in a row; three non-finite gradients are no skip."""
+LOST_POINTS = 3
+"""Non-finite gradients in a row that nobody skips; where a loss scale does, so many as it can have no end."""
 _GETS_WORSE = 1.5
 """At the end half as far off again as after the sharp start: it degraded further."""
 
@@ -156,9 +157,9 @@ def _nonfinite_at(faulty: Recording, twin: Recording) -> int | None:
     at_once = [_bad_rows(faulty, twin, name) for name in ("loss", "nonfinite_loss", "nonfinite_param")]
     found = [at for flags in at_once if (at := first_true(flags)) is not None]
     bad_T = _bad_rows(faulty, twin, "grad_norm") | _bad_rows(faulty, twin, "nonfinite_reduced")
-    if len(bad_T) >= SKIPPED_POINTS:
-        run_T = np.asarray(np.lib.stride_tricks.sliding_window_view(bad_T, SKIPPED_POINTS).all(axis=1))
-        found += [at for at in [first_true(run_T)] if at is not None]
+    lost_T = bad_T & ~skipped(faulty)
+    ends = [in_a_row(lost_T, LOST_POINTS), first_without_end(faulty, bad_T)]
+    found += [at for at in ends if at is not None]
     return int(twin.iterations_T[min(found)]) if found else None
 
 
