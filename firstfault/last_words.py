@@ -20,6 +20,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from . import forks
+from .probe_edge import text_of
 
 Say = Callable[[str, BaseException | None, str], None]
 """Told the kind (``exception``, ``signal``), the exception, and in which thread or by which signal."""
@@ -31,7 +32,7 @@ def ending(kind: str, error: BaseException | None, where: str, phase: str, rank:
     """The fields of the event that says how this process, or a thread of it, ended."""
     name = where if error is None else type(error).__name__
     thread = f" in thread {where}" if where and error is not None else ""
-    told = str(error).partition("\n")[0] if error is not None else ""
+    told = "" if error is None else text_of(error).partition("\n")[0]
     text = f"rank {rank} was ended by {name}{thread} in {phase}{': ' if told else ''}{told}"
     return {"kind": kind, "code": name, "phase": phase, "text": text[:300]}
 

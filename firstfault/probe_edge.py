@@ -30,10 +30,18 @@ class Guarded:
     def failed(self, where: str, error: BaseException) -> None:
         """Count a failure, which is sent, and log it, each once."""
         self.errors += 1
-        told = f"{where}: {type(error).__name__}: {error}"[:500]
+        told = f"{where}: {type(error).__name__}: {text_of(error)}"[:500]
         if told not in self._told and len(self._told) < _MAX_TOLD:
             self._told.add(told)
             log.warning("the probe failed in %s", told)
+
+
+def text_of(error: BaseException) -> str:
+    """The text of an error of the user's, which may itself be an error."""
+    try:
+        return str(error)
+    except Exception:
+        return "no text"
 
 
 def harmless(method: Callable[Concatenate[G, P], R]) -> Callable[Concatenate[G, P], R | None]:

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from ..telemetry import is_checksum
-from ..wire_values import NONFINITE_TEXT
+from ..wire_values import NONFINITE_TEXT, as_float
 
 LINES = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
@@ -86,12 +86,19 @@ def _column(key: str, values: Sequence[object], arrow: Any) -> Any:
         return arrow.array(values, arrow.int64())
     if key == "run" or is_checksum(key):
         return arrow.array(values, arrow.string()).dictionary_encode()
-    numbers = [NONFINITE_TEXT.get(value, value) if isinstance(value, str) else value for value in values]
+    numbers = [_number(value) for value in values]
     if not any(isinstance(value, str) for value in numbers):
         return arrow.array(numbers, arrow.float64())
     if any(isinstance(value, int | float) for value in numbers):
         return None
     return arrow.array(values, arrow.string()).dictionary_encode()
+
+
+def _number(value: object) -> object:
+    """A number as a double, integers that columns of doubles refuse included; other values as they are."""
+    if isinstance(value, str):
+        return NONFINITE_TEXT.get(value, value)
+    return as_float(value) if isinstance(value, int | float) else value
 
 
 def _gzip(body: bytes) -> bytes:
