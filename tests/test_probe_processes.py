@@ -1,4 +1,4 @@
-"""The probe in processes that fork, crash, are ended or run out of disk: they end as they would without it."""
+"""The probe in processes that fork, crash, are ended or fill the disk: they end as they would without it."""
 
 from __future__ import annotations
 
