@@ -132,6 +132,7 @@ _CONTRACTS: Mapping[str, tuple[Kind, Phase, Mapping[str, Relation]]] = {
     "grad_checksum": (Kind.CHECKSUM, Phase.REDUCE_OUT, _REPLICATED),
     "canary_checksum": (Kind.CHECKSUM, Phase.BACKWARD, {"dp": Relation.EQUAL}),
     "canary_loss": (Kind.CURVE, Phase.BACKWARD, {"dp": Relation.EQUAL}),
+    "collective_checksum": (Kind.CHECKSUM, Phase.REDUCE_OUT, _everywhere(Relation.EQUAL)),
     "repeat_checksum": (Kind.REPEAT, Phase.BACKWARD, {}),
     "data_checksum": (
         Kind.CHECKSUM,

@@ -1,0 +1,293 @@
+"""The canary: a known computation at the step boundary, with the parameters of the moment.
+
+A rank that computes wrong is seen where everything else hides it: after the reduction all replicas take the
+same wrong step, and their parameters stay equal. All ranks compute the same batch, so the checksums of loss and
+gradients must be the same (``canary_checksum``), and the same once more when it is repeated
+(``repeat_checksum/canary``). A canary between the updates of iterations t and t + 1 is reported as of t + 1: it
+ran on the state that t left, before t + 1 began.
+
+Training is the same to the bit with and without it: `canary_state.py` and `canary_pass.py` say how.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+import torch.distributed
+from torch import nn
+
+from .canary_batch import SharedBatch, seeded
+from .canary_cadence import SECOND, Cadence, is_fixed_batch
+from .canary_pass import Batch, CanaryPass, LossOf, Outcome, Precision
+from .canary_state import FirstBuffers, seed_all, untouched
+
+_SEED = 0x5EED
+_CLOCKS = 4
+"""Canaries whose time on the device may still be unknown; more are forgotten."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanaryConfig:
+    """How often a canary runs, and how."""
+
+    budget_share: float = 0.001
+    """Share of the time that canaries may take, from 1e-6 to 1. A thousandth costs less than the noise of a
+    step and still looks at a rank every 2000 to 4000 iterations of a model that fills its device."""
+    every_iterations: int | None = None
+    """Every how many iterations one runs, instead of what the budget allows; from 1."""
+    is_repeated: bool = True
+    """Run each twice: a rank that disagrees with itself needs no peers to be accused."""
+    is_deterministic: bool = True
+    """Ask for deterministic kernels while it runs. Without them most models disagree with themselves."""
+
+    def __post_init__(self) -> None:
+        if not 1e-6 <= self.budget_share <= 1:
+            raise ValueError(f"canary.budget_share must be from 1e-6 to 1, got {self.budget_share}")
+        if self.every_iterations is not None and self.every_iterations < 1:
+            raise ValueError(f"canary.every_iterations must be at least 1, got {self.every_iterations}")
+
+
+class Readback(Protocol):
+    """Where what was computed goes."""
+
+    def put(self, metric: str, value: Any) -> None:
+        """Report a value, without waiting for it."""
+
+
+@dataclass(slots=True)
+class _Clock:
+    """What one canary cost: on the host, and on the device once that is known."""
+
+    host_s: float
+    events: tuple[torch.cuda.Event, torch.cuda.Event] | None
+
+    def seconds(self) -> float | None:
+        """None while the device has not come so far."""
+        if self.events is None:
+            return self.host_s
+        start, stop = self.events
+        if not stop.query():  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            return None
+        elapsed_ms = float(start.elapsed_time(stop))  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        return max(self.host_s, elapsed_ms / 1000)
+
+
+class Canary:
+    """The signal that runs canaries."""
+
+    def __init__(self, config: CanaryConfig | None = None, loss_of: LossOf | None = None) -> None:
+        self.config = config or CanaryConfig()
+        self.why_off = ""
+        """Why there is none, where there cannot be one."""
+        self._loss_of = loss_of
+        self._cadence = Cadence(self.config.budget_share, self.config.every_iterations)
+        self._pending: tuple[int, dict[str, torch.Tensor]] | None = None
+        self._clocks: list[_Clock] = []
+        self._boundary: float | None = None
+        self._handle: Any = None
+        self._has_collectives = False
+
+    def attach(self, watch: Any) -> None:
+        """Prepare for the model of ``watch``; the batch is its example, or the first one that is trained on."""
+        self._watch, model = watch, watch.model
+        self._module = bare_module(model)
+        self.why_off = _obstacle(self._module, watch)
+        if self.why_off:
+            return
+        self._has_collectives = is_joined(self._module, watch)
+        self._device = next((one.device for one in self._module.parameters()), torch.device("cpu"))
+        store = _store()
+        rank = torch.distributed.get_rank() if store is not None else 0
+        self._first_buffers = FirstBuffers(self._module)
+        self._shared = SharedBatch(rank, store, self._device)
+        self._pass = CanaryPass(
+            self._module,
+            Precision(self._device.type, None),
+            self._loss_of,
+            is_sharded(self._module),
+            self.config.is_deterministic,
+        )
+        example = getattr(watch, "example_batch", None)
+        if example is not None:
+            self._shared.offer(*_arguments(example))
+        # On the outermost module: a hook inside of a compiled one would have it compiled once more.
+        self._handle = model.register_forward_pre_hook(self._see, with_kwargs=True)
+
+    def at_step(self, iteration: int, out: Readback) -> None:
+        """Report the canary of the boundary before, and run one if the next iteration is due."""
+        if self.why_off:
+            return
+        self._report(iteration, out)
+        self._read_clocks()
+        now = time.perf_counter()
+        if self._boundary is not None:
+            self._cadence.step_took(now - self._boundary)
+        self._boundary = now
+        if self._cadence.is_due(iteration + 1):
+            self._run(iteration + 1)
+            self._boundary = None  # the next step has the canary's time in it
+
+    def detach(self) -> None:
+        """Take the hook away."""
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+    def _see(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Look at the first training call: its precision, and its batch where no example was given."""
+        if self._watch.muted or not module.training:
+            return
+        self._pass.precision = Precision.current(self._device.type)
+        try:
+            self._shared.offer(args, kwargs)
+        except Exception as error:  # whatever a trainer passes: it must never hear of it
+            self.why_off = f"the batch cannot be kept: {error}"
+        self.detach()
+
+    def _report(self, iteration: int, out: Readback) -> None:
+        if self._pending is None:
+            return
+        due, values = self._pending
+        self._pending = None
+        if due == iteration:  # a trainer that went back reports nothing of what it left
+            for metric, value in values.items():
+                out.put(metric, value)
+
+    def _run(self, iteration: int) -> None:
+        batch = self._shared.wanted()
+        if batch is None:
+            return
+        is_fixed = is_fixed_batch(iteration)
+        if not is_fixed:
+            batch = seeded(batch, _SEED + iteration)
+        start = time.perf_counter()
+        events = _mark(self._device)
+        self._watch.muted = True
+        try:
+            first, again = self._compute(batch, iteration)
+        finally:
+            self._watch.muted = False
+        stop = _mark(self._device)
+        values = {"canary_checksum": first.checksum}
+        if first.loss is not None and is_fixed:
+            values["canary_loss"] = first.loss
+        if again is not None:
+            values["repeat_checksum/canary"] = again.checksum
+        self._pending = (iteration, values)
+        both = (events, stop) if events is not None and stop is not None else None
+        self._clocks = [*self._clocks[1 - _CLOCKS :], _Clock(time.perf_counter() - start, both)]
+        self._agree(iteration, first.collectives)
+
+    def _compute(self, batch: Batch, iteration: int) -> tuple[Outcome, Outcome | None]:
+        """Both passes, from the same random state."""
+        # The first two look for collectives that nobody told of: those need one cadence on all ranks.
+        is_watching = self._has_collectives or (_store() is not None and iteration <= SECOND)
+        outcomes = []
+        with untouched(self._module) as state:
+            for _ in range(2 if self.config.is_repeated else 1):
+                seed_all(_SEED + iteration)
+                self._first_buffers.put_in()
+                outcomes.append(self._pass.run(batch, is_watching_sends=is_watching))
+                state.restore()
+        return outcomes[0], outcomes[1] if len(outcomes) > 1 else None
+
+    def _agree(self, iteration: int, collectives: int) -> None:
+        """Take the cadence of the slowest rank, where the canary itself is made of collectives.
+
+        All ranks have just gone through the same collectives, so that one more cannot wait for anybody.
+        """
+        self._has_collectives = self._has_collectives or collectives > 0
+        if not self._has_collectives or self.config.every_iterations is not None or iteration != SECOND:
+            return
+        self._read_clocks(is_waiting=True)
+        every = torch.tensor([self._cadence.every], dtype=torch.int64, device=self._device)
+        torch.distributed.all_reduce(every, torch.distributed.ReduceOp.MAX)
+        self._cadence.fixed = max(int(every.item()), 1)
+
+    def _read_clocks(self, *, is_waiting: bool = False) -> None:
+        while self._clocks:
+            if is_waiting and self._clocks[0].events is not None:
+                self._clocks[0].events[1].synchronize()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            seconds = self._clocks[0].seconds()
+            if seconds is None:
+                return
+            self._cadence.canary_took(seconds)
+            del self._clocks[0]
+
+
+def bare_module(model: nn.Module) -> nn.Module:
+    """The module that a trainer wrapped: neither replicated nor compiled.
+
+    A reducer is never called, and nothing is compiled for a canary alone.
+    """
+    while True:
+        inner = getattr(model, "_orig_mod", None)
+        if inner is None and isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
+            inner = model.module
+        if not isinstance(inner, nn.Module):
+            return model
+        model = inner
+
+
+def is_sharded(module: nn.Module) -> bool:
+    """Whether FSDP2 holds the parameters of ``module`` in shards."""
+    kind = _imported("torch.distributed.fsdp", "FSDPModule")
+    return kind is not None and any(isinstance(part, kind) for part in module.modules())
+
+
+def is_joined(module: nn.Module, watch: Any) -> bool:
+    """Whether a forward or a backward of ``module`` is known to exchange data with other ranks."""
+    kind = _imported("torch.distributed.tensor", "DTensor")
+    axes = dict(getattr(watch, "axes", None) or {})
+    return (
+        is_sharded(module)
+        or (kind is not None and any(isinstance(one, kind) for one in module.parameters()))
+        or any(isinstance(part, nn.SyncBatchNorm) for part in module.modules())
+        or any(axes.get(axis, 1) > 1 for axis in ("tp", "cp", "ep"))
+    )
+
+
+def _imported(module: str, name: str) -> Any:
+    """A class of a module that takes seconds to import: where nobody has, no model is of it."""
+    return getattr(sys.modules.get(module), name, None)
+
+
+def _obstacle(module: nn.Module, watch: Any) -> str:
+    """Why no canary can run on a model; empty if one can."""
+    kind = _imported("torch.distributed.fsdp", "FullyShardedDataParallel")
+    if kind is not None and any(isinstance(part, kind) for part in module.modules()):
+        return "the canary knows fully_shard (FSDP2), not FullyShardedDataParallel"
+    if dict(getattr(watch, "axes", None) or {}).get("pp", 1) > 1:
+        return "a pipeline stage alone has no loss: no canary with pp"
+    if not any(one.requires_grad for one in module.parameters()):
+        return "no parameter is trained"
+    return ""
+
+
+def _arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """How an example batch is passed to a model: a mapping by name, a tuple in order, else as it is."""
+    if hasattr(example, "keys"):
+        return (), {name: example[name] for name in example.keys()}  # noqa: SIM118  # no Mapping: BatchEncoding
+    return (tuple(example), {}) if isinstance(example, tuple) else ((example,), {})
+
+
+def _store() -> Any:
+    """The store at which the ranks met; None where there is one rank."""
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return None
+    if torch.distributed.get_world_size() < 2:
+        return None
+    return torch.distributed.distributed_c10d._get_default_store()
+
+
+def _mark(device: torch.device) -> torch.cuda.Event | None:
+    if device.type != "cuda":
+        return None
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    return event
+

@@ -1,0 +1,111 @@
+"""The batches of a canary: a fixed one that all ranks share, and others drawn from it by the iteration.
+
+The fixed batch is the example that was given, or the first batch that rank 0 trains on; the others fetch it
+from the store at which the ranks met, since a collective in a trainer's stead could wait for ever.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import torch
+
+from .canary_pass import Batch
+from .canary_state import CanaryError
+
+MAX_BATCH_BYTES = 64 << 20
+"""Size of a batch that is shared through the store: larger ones belong into a file of the trainer's own."""
+_made = itertools.count()
+"""Canaries made by this process: all ranks make theirs in the same order."""
+WAIT_S = 5.0
+"""Longest wait for the batch, once, at the first canary: rank 0 left it there many iterations before."""
+_LEAST_VALUES = 3
+"""Different values from which on integers are drawn anew: two are a mask, and a mask of nothing gives NaN."""
+
+
+class SharedBatch:
+    """The fixed batch: left in the store by rank 0, fetched there by the others."""
+
+    def __init__(self, rank: int, store: Any, device: torch.device) -> None:
+        self.batch: Batch | None = None
+        self._rank, self._store, self._device = rank, store, device
+        self._key = f"firstfault/canary_batch/{next(_made)}"
+
+    def offer(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Take a copy of the arguments of a call, on the rank that decides.
+
+        Raises:
+            CanaryError: they are too large, or hold what is neither a tensor nor plain data.
+        """
+        if self.batch is not None or (self._store is not None and self._rank != 0):
+            return
+        plain = _mapped(Batch(args, dict(kwargs)), lambda one: one.detach().cpu().clone())
+        if self._store is not None:
+            self._store.set(self._key, _packed(plain))
+        self.batch = self._placed(plain)
+
+    def wanted(self) -> Batch | None:
+        """The batch, fetched where it is not here yet; None where rank 0 left none."""
+        if self.batch is None and self._store is not None and self._rank != 0:
+            try:
+                self._store.wait([self._key], timedelta(seconds=WAIT_S))
+            except RuntimeError:  # a timeout, or a store that is gone
+                return None
+            self.batch = self._placed(_unpacked(self._store.get(self._key)))
+        return self.batch
+
+    def _placed(self, batch: Batch) -> Batch:
+        return _mapped(batch, lambda one: one.to(self._device))
+
+
+def seeded(batch: Batch, seed: int) -> Batch:
+    """A batch like ``batch``, drawn from ``seed``, the same on every rank.
+
+    Numbers get noise of their own spread. Integers of two or more axes (tokens, labels, positions) are drawn from
+    the values that are there, and so stay valid; masks, lengths and offsets stay as they are.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(one: torch.Tensor) -> torch.Tensor:
+        if one.is_floating_point() and one.numel() > 1:
+            noise = torch.randn(one.shape, generator=generator).to(one.device, one.dtype)
+            return one + noise * one.float().std().to(one.dtype)
+        if one.dtype != torch.int64 or one.dim() < 2:
+            return one
+        values = one.cpu().view(-1) if one.is_contiguous() else one.cpu().reshape(-1)
+        if len(values.unique()) < _LEAST_VALUES:
+            return one
+        chosen = torch.randint(len(values), one.shape, generator=generator)
+        return values[chosen].to(one.device)
+
+    return _mapped(batch, draw)
+
+
+def _mapped(batch: Batch, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
+    def walk(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return change(value)
+        if isinstance(value, Mapping):
+            return {name: walk(one) for name, one in value.items()}
+        if isinstance(value, list | tuple):
+            return type(value)(walk(one) for one in value)
+        return value
+
+    return Batch(walk(tuple(batch.args)), walk(batch.kwargs))
+
+
+def _packed(batch: Batch) -> bytes:
+    buffer = io.BytesIO()
+    torch.save((batch.args, dict(batch.kwargs)), buffer)
+    if buffer.tell() > MAX_BATCH_BYTES:
+        raise CanaryError(f"an example batch must be at most {MAX_BATCH_BYTES} bytes, got {buffer.tell()}")
+    return buffer.getvalue()
+
+
+def _unpacked(packed: bytes) -> Batch:
+    args, kwargs = torch.load(io.BytesIO(packed), weights_only=True)
+    return Batch(tuple(args), kwargs)

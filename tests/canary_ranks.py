@@ -1,0 +1,254 @@
+"""Jobs of several ranks with a canary, for the tests: one interpreter that forks its ranks.
+
+``python -m tests.canary_ranks FOLDER RANKS CASE…`` runs the cases one after the other in the same processes and
+writes ``FOLDER/CASE.jsonl``, the telemetry of all ranks, and ``FOLDER/CASE.RANK.json``, what a rank found.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed
+from torch import nn
+
+from firstfault.torch_metrics import collective_canary
+from firstfault.torch_metrics.collective_canary import CollectiveCanary, CollectiveConfig
+
+from .canary_builders import Board, SmallModel, canary_every, small_model, train
+
+EVERY, ITERATIONS, FAULTY, SINCE = 4, 40, 1, 18
+
+
+class Wrong(nn.Linear):
+    """A product that comes out wrong on one rank, from some call on, each ``rate``-th time."""
+
+    def __init__(self, inner: nn.Linear, since: int, rate: int) -> None:
+        super().__init__(inner.in_features, inner.out_features)
+        self.load_state_dict(inner.state_dict())
+        self.since, self.rate = since, rate
+        self.struck = 0
+        self.steps = [0, 0]
+        """Iterations that began, and calls: in a list of our own, since a canary restores attributes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = super().forward(x)
+        CALLS[0] += 1
+        if CALLS[0] >= self.since and CALLS[0] % self.rate == 0:
+            with torch.no_grad():
+                out.view(-1)[0] += 0.125
+        return out
+
+
+CALLS = [0]
+
+
+def events(run: str, ranks: int, **fields: Any) -> list[dict[str, Any]]:
+    start = {"event": "run_start", "run": run, "rank": 0, "iteration": 0, "world_size": ranks}
+    devices = ["cpu"] * ranks
+    return [start | {"mesh": [["dp", ranks]], "device_models": devices} | fields]
+
+
+def write(folder: Path, case: str, board: Board, **fields: Any) -> None:
+    """All ranks' telemetry in one file, written by rank 0."""
+    rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    records: dict[int, dict[str, Any]] = {}
+    for iteration, metric, value in board.said:
+        shown = f"{int(value) % (1 << 64):016x}" if "_checksum" in metric else value
+        records.setdefault(iteration, {"run": case, "rank": rank, "iteration": iteration})[metric] = shown
+    gathered: list[Any] = [None] * ranks
+    torch.distributed.all_gather_object(gathered, list(records.values()))
+    if rank == 0:
+        lines = events(case, ranks, **fields) + [one for held in gathered for one in held]
+        (folder / f"{case}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def say(folder: Path, case: str, found: dict[str, Any]) -> None:
+    (folder / f"{case}.{torch.distributed.get_rank()}.json").write_text(json.dumps(found))
+
+
+def replicated(model: nn.Module) -> nn.Module:
+    return nn.parallel.DistributedDataParallel(model)
+
+
+def ddp(folder: Path, case: str) -> None:
+    """The same training with a canary and without."""
+    rank = torch.distributed.get_rank()
+    plain, watched = replicated(small_model()), replicated(small_model())
+    train(plain, None, ITERATIONS, rank=rank)
+    board = train(watched, canary_every(EVERY), ITERATIONS, rank=rank)
+    say(folder, case, {"is_equal": is_equal(plain, watched)})
+    write(folder, case, board)
+
+
+def uneven(folder: Path, case: str) -> None:
+    """Each rank has batches of its own size, and device models of its own are unknown."""
+    rank = torch.distributed.get_rank()
+    board = train(replicated(small_model()), canary_every(EVERY), ITERATIONS, rank=rank, samples=4 + rank)
+    write(folder, case, board, device_models=None)
+
+
+def faulty(folder: Path, case: str) -> None:
+    """One rank computes wrong from an iteration on, always."""
+    break_model(folder, case, rate=1)
+
+
+def flaky(folder: Path, case: str) -> None:
+    """One rank computes wrong at times."""
+    break_model(folder, case, rate=3)
+
+
+def break_model(folder: Path, case: str, rate: int) -> None:
+    rank = torch.distributed.get_rank()
+    CALLS[0] = 0
+    model = small_model()
+    if rank == FAULTY:
+        # two calls in each iteration, and two for every canary before it
+        model.first = Wrong(model.first, 2 * SINCE + 2 * (SINCE // EVERY), rate)
+    write(folder, case, train(replicated(model), canary_every(EVERY), ITERATIONS, rank=rank))
+
+
+def sharded(folder: Path, case: str) -> None:
+    """FSDP2 with a canary and without, and with a rank that computes wrong."""
+    from torch.distributed.fsdp import fully_shard
+
+    rank = torch.distributed.get_rank()
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (torch.distributed.get_world_size(),))
+    results = []
+    for has_canary, is_wrong in ((False, False), (True, False), (True, True)):
+        CALLS[0] = 0
+        model: SmallModel = small_model()
+        if is_wrong and rank == FAULTY:
+            model.first = Wrong(model.first, 2 * SINCE + 2 * (SINCE // EVERY), 1)
+        fully_shard(model.first, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        board = train(model, canary_every(EVERY) if has_canary else None, ITERATIONS, rank=rank)
+        results.append(model)
+        if has_canary:
+            write(folder, f"{case}_faulty" if is_wrong else case, board, sharding="zero3")
+    say(folder, case, {"is_equal": is_equal(results[0], results[1])})
+
+
+def collective(folder: Path, case: str) -> None:
+    """Known sums through collectives: whole ones, and such that break in one way each."""
+    group = torch.distributed.group.WORLD
+    for name, break_it in BREAKS.items():
+        board = Board(nn.Linear(2, 2))
+        canary = CollectiveCanary({"dp": group}, CollectiveConfig(every_iterations=4, positions=24))
+        canary.attach(board)
+        real = {one: getattr(torch.distributed, one) for one in REAL}
+        for iteration in range(40):
+            board.iteration = iteration
+            if iteration == 18:
+                break_it()
+            canary.at_step(iteration, board)
+        for one, function in real.items():
+            setattr(collective_canary.torch.distributed, one, function)
+        write(folder, f"{case}_{name}", board)
+
+
+REAL = ("all_gather_into_tensor", "reduce_scatter_tensor", "all_reduce")
+
+
+def _none() -> None:
+    """Nothing breaks."""
+
+
+def _sender() -> None:
+    """What rank 1 sends into the all-gather is not what it has."""
+    real = torch.distributed.all_gather_into_tensor
+
+    def broken(output: Any, sent: Any, **options: Any) -> Any:
+        if torch.distributed.get_rank() == FAULTY and sent.is_floating_point():
+            sent = sent + 1
+        return real(output, sent, **options)
+
+    torch.distributed.all_gather_into_tensor = broken
+
+
+def _receiver() -> None:
+    """What arrives at rank 1 has one wrong value."""
+    real = torch.distributed.reduce_scatter_tensor
+
+    def broken(output: Any, sent: Any, **options: Any) -> Any:
+        real(output, sent, **options)
+        if torch.distributed.get_rank() == FAULTY:
+            output[0] += 1
+
+    torch.distributed.reduce_scatter_tensor = broken
+
+
+def _left_out() -> None:
+    """The contribution of rank 1 never enters the sum."""
+    real = torch.distributed.all_reduce
+
+    def broken(tensor: Any, **options: Any) -> Any:
+        if torch.distributed.get_rank() == FAULTY:
+            tensor.zero_()
+        return real(tensor, **options)
+
+    torch.distributed.all_reduce = broken
+
+
+BREAKS: dict[str, Callable[[], None]] = {
+    "whole": _none,
+    "sender": _sender,
+    "receiver": _receiver,
+    "left_out": _left_out,
+}
+CASES: dict[str, Callable[[Path, str], None]] = {
+    one.__name__: one for one in (ddp, uneven, faulty, flaky, sharded, collective)
+}
+
+
+def is_equal(one: nn.Module, other: nn.Module) -> bool:
+    """Whether two models are the same to the bit, where they are held here."""
+    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    return all(torch.equal(_local(a), _local(b)) for a, b in pairs)
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    return getattr(tensor, "_local_tensor", tensor)
+
+
+def main(folder: Path, ranks: int, cases: list[str]) -> int:
+    torch.set_num_threads(1)
+    importlib.import_module("torch._dynamo")  # DDP does: once, before the ranks part
+    if "sharded" in cases:
+        importlib.import_module("torch.distributed.fsdp")
+    children = []
+    for rank in range(ranks):
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                torch.distributed.init_process_group(
+                    "gloo",
+                    init_method=f"file://{folder / 'meeting'}",
+                    rank=rank,
+                    world_size=ranks,
+                    timeout=timedelta(seconds=60),
+                )
+                for case in cases:
+                    CASES[case](folder, case)
+                torch.distributed.destroy_process_group()
+                status = 0
+            except BaseException:
+                sys.excepthook(*sys.exc_info())
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(status)
+        children.append(child)
+    return max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))
