@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +11,9 @@ import torch
 from torch import nn
 
 from firstfault.torch_metrics.canary import Canary, CanaryConfig
+from firstfault.torch_metrics.hashing import checksum
+from firstfault.torch_metrics.sharding import local
+from firstfault.torch_metrics.watch import bare
 
 
 class SmallModel(nn.Module):
@@ -41,11 +46,38 @@ class Board:
 
     model: nn.Module
     example_batch: Any = None
-    axes: Any = None
+    mesh: Any = None
     muted: bool = False
-    left_out: dict[str, str] = field(default_factory=dict)
+    coverage: dict[str, str] = field(default_factory=dict)
     iteration: int = 0
     said: list[tuple[int, str, int | float]] = field(default_factory=list)
+
+    @property
+    def module(self) -> nn.Module:
+        return bare(self.model)
+
+    @contextmanager
+    def mute(self) -> Iterator[None]:
+        self.muted = True
+        yield
+        self.muted = False
+
+    def guarded(self, signal: object, hook: Any) -> Any:
+        return lambda *args: None if self.muted else hook(*args)
+
+    def leave_out(self, what: str, why: str) -> None:
+        self.coverage[what] = why
+
+    def put_param_checksums(self, out: Any) -> None:
+        out.put("param_checksum", checksum([local(one) for one in self.module.parameters()]))
+
+    def attach(self, signal: Any) -> None:
+        signal.attach(self)
+
+    def step(self, signal: Any, iteration: int) -> None:
+        """The boundary after ``iteration``."""
+        self.iteration = iteration
+        signal.at_step(iteration, self)
 
     def put(self, metric: str, value: Any) -> None:
         self.said.append((self.iteration, metric, value.item() if isinstance(value, torch.Tensor) else value))
@@ -75,7 +107,7 @@ def train(
     momentum = [torch.zeros_like(one) for one in model.parameters()]
     board = Board(model)
     if canary is not None:
-        canary.attach(board)
+        board.attach(canary)
     for iteration in range(iterations):
         for at in range(microbatches):
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=is_mixed):
@@ -83,8 +115,7 @@ def train(
             loss.backward()
         _step(model, momentum)
         if canary is not None:
-            board.iteration = iteration
-            canary.at_step(iteration, board)
+            board.step(canary, iteration)
         if iteration % 3:  # else the next gradients are added to these
             model.zero_grad()
     return board

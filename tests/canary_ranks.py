@@ -1,7 +1,8 @@
 """Jobs of several ranks with a canary, for the tests: one interpreter that forks its ranks.
 
-``python -m tests.canary_ranks FOLDER RANKS CASE…`` runs the cases one after the other in the same processes and
-writes ``FOLDER/CASE.jsonl``, the telemetry of all ranks, and ``FOLDER/CASE.RANK.json``, what a rank found.
+``python -m tests.canary_ranks FOLDER RANKS CASE…`` runs the cases one after the other in the same processes
+and writes ``FOLDER/CASE.jsonl``, the telemetry of all ranks, and ``FOLDER/CASE.RANK.json``, what a rank
+found.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import torch
 import torch.distributed
 from torch import nn
 
-from firstfault.torch_metrics import collective_canary
 from firstfault.torch_metrics.collective_canary import CollectiveCanary, CollectiveConfig
 
 from .canary_builders import Board, SmallModel, canary_every, small_model, train
@@ -34,9 +34,6 @@ class Wrong(nn.Linear):
         super().__init__(inner.in_features, inner.out_features)
         self.load_state_dict(inner.state_dict())
         self.since, self.rate = since, rate
-        self.struck = 0
-        self.steps = [0, 0]
-        """Iterations that began, and calls: in a list of our own, since a canary restores attributes."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         out = super().forward(x)
@@ -48,6 +45,7 @@ class Wrong(nn.Linear):
 
 
 CALLS = [0]
+"""Calls of `Wrong`: outside of the model, since a canary restores what is inside."""
 
 
 def events(run: str, ranks: int, **fields: Any) -> list[dict[str, Any]]:
@@ -142,18 +140,18 @@ def collective(folder: Path, case: str) -> None:
     for name, break_it in BREAKS.items():
         board = Board(nn.Linear(2, 2))
         canary = CollectiveCanary({"dp": group}, CollectiveConfig(every_iterations=4, positions=24))
-        canary.attach(board)
-        real = {one: getattr(torch.distributed, one) for one in REAL}
+        board.attach(canary)
+        real = {one: getattr(DISTRIBUTED, one) for one in REAL}
         for iteration in range(40):
-            board.iteration = iteration
             if iteration == 18:
                 break_it()
-            canary.at_step(iteration, board)
+            board.step(canary, iteration)
         for one, function in real.items():
-            setattr(collective_canary.torch.distributed, one, function)
+            setattr(DISTRIBUTED, one, function)
         write(folder, f"{case}_{name}", board)
 
 
+DISTRIBUTED: Any = torch.distributed
 REAL = ("all_gather_into_tensor", "reduce_scatter_tensor", "all_reduce")
 
 
@@ -163,38 +161,38 @@ def _none() -> None:
 
 def _sender() -> None:
     """What rank 1 sends into the all-gather is not what it has."""
-    real = torch.distributed.all_gather_into_tensor
+    real = DISTRIBUTED.all_gather_into_tensor
 
     def broken(output: Any, sent: Any, **options: Any) -> Any:
         if torch.distributed.get_rank() == FAULTY and sent.is_floating_point():
             sent = sent + 1
         return real(output, sent, **options)
 
-    torch.distributed.all_gather_into_tensor = broken
+    DISTRIBUTED.all_gather_into_tensor = broken
 
 
 def _receiver() -> None:
     """What arrives at rank 1 has one wrong value."""
-    real = torch.distributed.reduce_scatter_tensor
+    real = DISTRIBUTED.reduce_scatter_tensor
 
     def broken(output: Any, sent: Any, **options: Any) -> Any:
         real(output, sent, **options)
         if torch.distributed.get_rank() == FAULTY:
             output[0] += 1
 
-    torch.distributed.reduce_scatter_tensor = broken
+    DISTRIBUTED.reduce_scatter_tensor = broken
 
 
 def _left_out() -> None:
     """The contribution of rank 1 never enters the sum."""
-    real = torch.distributed.all_reduce
+    real = DISTRIBUTED.all_reduce
 
     def broken(tensor: Any, **options: Any) -> Any:
         if torch.distributed.get_rank() == FAULTY:
             tensor.zero_()
         return real(tensor, **options)
 
-    torch.distributed.all_reduce = broken
+    DISTRIBUTED.all_reduce = broken
 
 
 BREAKS: dict[str, Callable[[], None]] = {

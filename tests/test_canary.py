@@ -15,7 +15,7 @@ import pytest
 
 from firstfault import replay
 
-torch = pytest.importorskip("torch", reason="the canary runs on a model of torch")
+torch: Any = pytest.importorskip("torch", reason="the canary runs on a model of torch")
 
 pytestmark = pytest.mark.torch
 
@@ -86,11 +86,10 @@ def test_a_canary_repeats_itself_and_its_batches_change() -> None:
 def test_the_loss_of_the_fixed_batch_has_no_noise() -> None:
     model = small_model()
     canary, board = canary_every(1), Board(model)
-    canary.attach(board)
+    board.attach(canary)
     model(*batch())
     for iteration in range(8):
-        board.iteration = iteration
-        canary.at_step(iteration, board)
+        board.step(canary, iteration)
     assert len(board.of("canary_loss")) > 2
     # the same parameters: the random state, which is the iteration's own, only moves the dropout
     assert len({round(float(value), 0) for value in board.of("canary_loss").values()}) == 1
@@ -103,25 +102,28 @@ def batch() -> tuple[Any, Any]:
 def test_hooks_and_gradients_of_the_parameters_never_hear_of_a_canary() -> None:
     model = small_model()
     canary, board = canary_every(1), Board(model)
-    canary.attach(board)
+    board.attach(canary)
     model(*batch()).backward()
-    grads = [(one.grad, one.grad.clone(), one.grad._version) for one in model.parameters()]
+    parameters: list[Any] = list(model.parameters())
+    grads = [(one.grad, one.grad.clone(), one.grad._version) for one in parameters]
     versions = [one._version for one in [*model.parameters(), *model.buffers()]]
     called: list[str] = []
-    for parameter in model.parameters():
+    for parameter in parameters:
         parameter.register_hook(lambda grad: called.append("hook"))
         parameter.register_post_accumulate_grad_hook(lambda one: called.append("after"))
-    canary.at_step(0, board)
-    canary.at_step(1, board)
+    board.step(canary, 0)
+    board.step(canary, 1)
     assert board.of("canary_checksum")
     assert called == []
-    held = [(one.grad, one.grad, one.grad._version) for one in model.parameters()]
-    assert all(a[0] is b[0] and torch.equal(a[1], b[1]) and a[2] == b[2] for a, b in zip(grads, held, strict=True))
+    held = [(one.grad, one.grad, one.grad._version) for one in parameters]
+    assert all(
+        a[0] is b[0] and torch.equal(a[1], b[1]) and a[2] == b[2] for a, b in zip(grads, held, strict=True)
+    )
     assert [one._version for one in [*model.parameters(), *model.buffers()]] == versions
 
 
 def test_a_gradient_that_kernels_add_up_themselves_is_hashed_and_not_touched() -> None:
-    class Fused(torch.autograd.Function):
+    class Fused(torch.autograd.Function):  # type: ignore[misc]  # torch is Any here
         @staticmethod
         def forward(ctx: Any, x: Any, weight: Any) -> Any:
             ctx.x, ctx.weight = x, weight
@@ -132,7 +134,7 @@ def test_a_gradient_that_kernels_add_up_themselves_is_hashed_and_not_touched() -
             ctx.weight.main_grad.add_(ctx.x.t() @ grad)
             return None, torch.zeros_like(ctx.weight)
 
-    class Model(torch.nn.Module):
+    class Model(torch.nn.Module):  # type: ignore[misc]  # torch is Any here
         def __init__(self) -> None:
             super().__init__()
             self.weight = torch.nn.Parameter(torch.ones(3, 2))
@@ -146,9 +148,9 @@ def test_a_gradient_that_kernels_add_up_themselves_is_hashed_and_not_touched() -
         model = Model()
         board = Board(model, example_batch=torch.full((2, 3), scale))
         canary = canary_every(1)
-        canary.attach(board)
-        canary.at_step(-1, board)
-        canary.at_step(0, board)
+        board.attach(canary)
+        board.step(canary, -1)
+        board.step(canary, 0)
         assert torch.equal(model.weight.main_grad, torch.full((3, 2), 5.0))
         sums.append(board.of("canary_checksum")[0])
     assert sums[0] != sums[1]
@@ -158,11 +160,11 @@ def test_a_gradient_that_kernels_add_up_themselves_is_hashed_and_not_touched() -
 def test_a_canary_runs_through_recomputation_of_either_kind(is_reentrant: bool) -> None:
     model, board = checkpointed(is_reentrant)
     canary = canary_every(1)
-    canary.attach(board)
+    board.attach(canary)
     model(torch.ones(2, 4)).backward()
     before = [one.grad.clone() for one in model.parameters()]
-    canary.at_step(0, board)
-    canary.at_step(1, board)
+    board.step(canary, 0)
+    board.step(canary, 1)
     assert board.of("canary_checksum") == board.of("repeat_checksum/canary") != {}
     assert all(torch.equal(one.grad, old) for one, old in zip(model.parameters(), before, strict=True))
 
@@ -173,7 +175,7 @@ def checkpointed(is_reentrant: bool, break_at: int | None = None) -> tuple[Any, 
 
     torch.manual_seed(0)
 
-    class Model(torch.nn.Module):
+    class Model(torch.nn.Module):  # type: ignore[misc]  # torch is Any here
         def __init__(self) -> None:
             super().__init__()
             self.inner = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 4))
@@ -196,13 +198,13 @@ def checkpointed(is_reentrant: bool, break_at: int | None = None) -> tuple[Any, 
 
 @pytest.mark.parametrize("is_reentrant", [True, False])
 def test_recomputed_activations_are_compared_with_the_first_ones(is_reentrant: bool) -> None:
-    model, board = checkpointed(is_reentrant, break_at=16)  # two calls an iteration: the backward of iteration 7
+    # two calls in each iteration: the sixteenth is in the backward of iteration 7
+    model, board = checkpointed(is_reentrant, break_at=16)
     signal = RecomputeChecksums(RecomputeConfig(every_iterations=1, looking_iterations=1))
-    signal.attach(board)
+    board.attach(signal)
     for iteration in range(10):
         model(torch.full((2, 4), float(iteration))).backward()
-        board.iteration = iteration
-        signal.at_step(iteration, board)
+        board.step(signal, iteration)
     first, again = board.of("act_checksum/inner.0"), board.of("repeat_checksum/act/inner.0")
     assert signal.modules[0] == "inner.0"
     assert [iteration for iteration in first if first[iteration] != again[iteration]] == [7]
@@ -212,9 +214,9 @@ def test_recomputed_activations_are_compared_with_the_first_ones(is_reentrant: b
 def test_without_recomputation_nothing_is_hooked_after_the_first_iterations() -> None:
     model = small_model()
     signal, board = RecomputeChecksums(RecomputeConfig(looking_iterations=1)), Board(model)
-    signal.attach(board)
+    board.attach(signal)
     model(*batch()).backward()
-    signal.at_step(0, board)
+    board.step(signal, 0)
     assert signal.modules == []
     assert all(not part._forward_hooks for part in model.modules())
 
@@ -276,7 +278,7 @@ def test_what_a_forward_changes_is_put_back_where_others_hold_it() -> None:
 def test_a_model_that_a_canary_cannot_run_on_says_why() -> None:
     frozen = torch.nn.Linear(2, 2).requires_grad_(False)
     canary = Canary()
-    canary.attach(Board(frozen))
+    Board(frozen).attach(canary)
     assert canary.why_off == "no parameter is trained"
     with pytest.raises(ValueError, match=r"canary.budget_share must be from 1e-6 to 1, got 0"):
         CanaryConfig(budget_share=0)
@@ -299,7 +301,7 @@ def test_a_job_without_a_fault_gives_no_alarm(verdict_of: Callable[[str], Any], 
     [
         ("faulty", "canary_checksum", [16, 20]),
         ("sharded_faulty", "canary_checksum", [16, 20]),
-        ("flaky", "repeat_checksum/canary", [16, 20]),
+        ("flaky", "repeat_checksum/canary", [20, 24]),
         ("collective_sender", "collective_checksum/all_gather/dp", [16, 20]),
         ("collective_receiver", "collective_checksum/reduce_scatter/dp", [16, 20]),
         ("collective_left_out", "collective_checksum/all_reduce/dp", [16, 20]),

@@ -1,10 +1,10 @@
 """The canary: a known computation at the step boundary, with the parameters of the moment.
 
 A rank that computes wrong is seen where everything else hides it: after the reduction all replicas take the
-same wrong step, and their parameters stay equal. All ranks compute the same batch, so the checksums of loss and
-gradients must be the same (``canary_checksum``), and the same once more when it is repeated
-(``repeat_checksum/canary``). A canary between the updates of iterations t and t + 1 is reported as of t + 1: it
-ran on the state that t left, before t + 1 began.
+same wrong step, and their parameters stay equal. All ranks compute the same batch, so the checksums of loss
+and gradients must be the same (``canary_checksum``), and the same once more when it is repeated
+(``repeat_checksum/canary``). A canary between the updates of iterations t and t + 1 is reported as of t + 1:
+it ran on the state that t left, before t + 1 began.
 
 Training is the same to the bit with and without it: `canary_state.py` and `canary_pass.py` say how.
 """
@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed
@@ -24,6 +25,10 @@ from .canary_batch import SharedBatch, seeded
 from .canary_cadence import SECOND, Cadence, is_fixed_batch
 from .canary_pass import Batch, CanaryPass, LossOf, Outcome, Precision
 from .canary_state import FirstBuffers, seed_all, untouched
+
+if TYPE_CHECKING:
+    from .readback import Readback
+    from .watch import Watch
 
 _SEED = 0x5EED
 _CLOCKS = 4
@@ -51,13 +56,6 @@ class CanaryConfig:
             raise ValueError(f"canary.every_iterations must be at least 1, got {self.every_iterations}")
 
 
-class Readback(Protocol):
-    """Where what was computed goes."""
-
-    def put(self, metric: str, value: Any) -> None:
-        """Report a value, without waiting for it."""
-
-
 @dataclass(slots=True)
 class _Clock:
     """What one canary cost: on the host, and on the device once that is known."""
@@ -70,14 +68,15 @@ class _Clock:
         if self.events is None:
             return self.host_s
         start, stop = self.events
-        if not stop.query():  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        if not bool(stop.query()):  # type: ignore[no-untyped-call]  # untyped in torch
             return None
-        elapsed_ms = float(start.elapsed_time(stop))  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        return max(self.host_s, elapsed_ms / 1000)
+        return max(self.host_s, float(start.elapsed_time(stop)) / 1000)
 
 
 class Canary:
     """The signal that runs canaries."""
+
+    name = "canary"
 
     def __init__(self, config: CanaryConfig | None = None, loss_of: LossOf | None = None) -> None:
         self.config = config or CanaryConfig()
@@ -91,19 +90,17 @@ class Canary:
         self._handle: Any = None
         self._has_collectives = False
 
-    def attach(self, watch: Any) -> None:
-        """Prepare for the model of ``watch``; the batch is its example, or the first one that is trained on."""
-        self._watch, model = watch, watch.model
-        self._module = bare_module(model)
-        self.why_off = _obstacle(self._module, watch)
+    def attach(self, watch: Watch) -> None:
+        """Prepare for the model of ``watch``; the batch is its example, or the first one that is trained
+        on."""
+        self._watch, self._module = watch, watch.module
+        self._refuse(_obstacle(self._module, _axes(watch.mesh)))
         if self.why_off:
             return
-        self._has_collectives = is_joined(self._module, watch)
+        self._has_collectives = is_joined(self._module, _axes(watch.mesh))
         self._device = next((one.device for one in self._module.parameters()), torch.device("cpu"))
-        store = _store()
-        rank = torch.distributed.get_rank() if store is not None else 0
         self._first_buffers = FirstBuffers(self._module)
-        self._shared = SharedBatch(rank, store, self._device)
+        self._shared = SharedBatch(_store(), self._device)
         self._pass = CanaryPass(
             self._module,
             Precision(self._device.type, None),
@@ -111,11 +108,11 @@ class Canary:
             is_sharded(self._module),
             self.config.is_deterministic,
         )
-        example = getattr(watch, "example_batch", None)
-        if example is not None:
-            self._shared.offer(*_arguments(example))
+        if watch.example_batch is not None:
+            self._shared.offer(*_arguments(watch.example_batch))
         # On the outermost module: a hook inside of a compiled one would have it compiled once more.
-        self._handle = model.register_forward_pre_hook(self._see, with_kwargs=True)
+        see = watch.guarded(self, self._see)
+        self._handle = watch.model.register_forward_pre_hook(see, with_kwargs=True)
 
     def at_step(self, iteration: int, out: Readback) -> None:
         """Report the canary of the boundary before, and run one if the next iteration is due."""
@@ -128,7 +125,7 @@ class Canary:
             self._cadence.step_took(now - self._boundary)
         self._boundary = now
         if self._cadence.is_due(iteration + 1):
-            self._run(iteration + 1)
+            self._run(iteration + 1, out)
             self._boundary = None  # the next step has the canary's time in it
 
     def detach(self) -> None:
@@ -137,16 +134,17 @@ class Canary:
             self._handle.remove()
             self._handle = None
 
+    def _refuse(self, why: str) -> None:
+        if why:
+            self.why_off = why
+            self._watch.leave_out(self.name, why)
+
     def _see(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Look at the first training call: its precision, and its batch where no example was given."""
-        if self._watch.muted or not module.training:
-            return
-        self._pass.precision = Precision.current(self._device.type)
-        try:
+        if module.training:
+            self._pass.precision = Precision.current(self._device.type)
             self._shared.offer(args, kwargs)
-        except Exception as error:  # whatever a trainer passes: it must never hear of it
-            self.why_off = f"the batch cannot be kept: {error}"
-        self.detach()
+            self.detach()
 
     def _report(self, iteration: int, out: Readback) -> None:
         if self._pending is None:
@@ -157,20 +155,20 @@ class Canary:
             for metric, value in values.items():
                 out.put(metric, value)
 
-    def _run(self, iteration: int) -> None:
+    def _run(self, iteration: int, out: Readback) -> None:
         batch = self._shared.wanted()
         if batch is None:
+            self._refuse(self._shared.why_none)
             return
+        # The parameters it starts from: where those differ, a canary that differs is a consequence.
+        self._watch.put_param_checksums(out)
         is_fixed = is_fixed_batch(iteration)
         if not is_fixed:
             batch = seeded(batch, _SEED + iteration)
         start = time.perf_counter()
         events = _mark(self._device)
-        self._watch.muted = True
-        try:
+        with self._watch.mute():
             first, again = self._compute(batch, iteration)
-        finally:
-            self._watch.muted = False
         stop = _mark(self._device)
         values = {"canary_checksum": first.checksum}
         if first.loss is not None and is_fixed:
@@ -211,26 +209,12 @@ class Canary:
     def _read_clocks(self, *, is_waiting: bool = False) -> None:
         while self._clocks:
             if is_waiting and self._clocks[0].events is not None:
-                self._clocks[0].events[1].synchronize()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+                self._clocks[0].events[1].synchronize()
             seconds = self._clocks[0].seconds()
             if seconds is None:
                 return
             self._cadence.canary_took(seconds)
             del self._clocks[0]
-
-
-def bare_module(model: nn.Module) -> nn.Module:
-    """The module that a trainer wrapped: neither replicated nor compiled.
-
-    A reducer is never called, and nothing is compiled for a canary alone.
-    """
-    while True:
-        inner = getattr(model, "_orig_mod", None)
-        if inner is None and isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
-            inner = model.module
-        if not isinstance(inner, nn.Module):
-            return model
-        model = inner
 
 
 def is_sharded(module: nn.Module) -> bool:
@@ -239,10 +223,9 @@ def is_sharded(module: nn.Module) -> bool:
     return kind is not None and any(isinstance(part, kind) for part in module.modules())
 
 
-def is_joined(module: nn.Module, watch: Any) -> bool:
+def is_joined(module: nn.Module, axes: Mapping[str, int]) -> bool:
     """Whether a forward or a backward of ``module`` is known to exchange data with other ranks."""
     kind = _imported("torch.distributed.tensor", "DTensor")
-    axes = dict(getattr(watch, "axes", None) or {})
     return (
         is_sharded(module)
         or (kind is not None and any(isinstance(one, kind) for one in module.parameters()))
@@ -256,22 +239,32 @@ def _imported(module: str, name: str) -> Any:
     return getattr(sys.modules.get(module), name, None)
 
 
-def _obstacle(module: nn.Module, watch: Any) -> str:
+def _obstacle(module: nn.Module, axes: Mapping[str, int]) -> str:
     """Why no canary can run on a model; empty if one can."""
     kind = _imported("torch.distributed.fsdp", "FullyShardedDataParallel")
     if kind is not None and any(isinstance(part, kind) for part in module.modules()):
         return "the canary knows fully_shard (FSDP2), not FullyShardedDataParallel"
-    if dict(getattr(watch, "axes", None) or {}).get("pp", 1) > 1:
+    if any(hasattr(one, "ds_id") for one in module.parameters()):
+        return "the canary cannot gather the parameters of DeepSpeed ZeRO-3"
+    if axes.get("pp", 1) > 1:
         return "a pipeline stage alone has no loss: no canary with pp"
     if not any(one.requires_grad for one in module.parameters()):
         return "no parameter is trained"
     return ""
 
 
+def _axes(mesh: Any) -> dict[str, int]:
+    """Sizes by axis of a device mesh, or of a list of [axis, size]."""
+    names = getattr(mesh, "mesh_dim_names", None)
+    if names is not None:
+        return dict(zip(names, tuple(mesh.shape), strict=True))
+    return {str(axis): int(size) for axis, size in mesh} if isinstance(mesh, list | tuple) else {}
+
+
 def _arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """How an example batch is passed to a model: a mapping by name, a tuple in order, else as it is."""
     if hasattr(example, "keys"):
-        return (), {name: example[name] for name in example.keys()}  # noqa: SIM118  # no Mapping: BatchEncoding
+        return (), {name: example[name] for name in list(example.keys())}
     return (tuple(example), {}) if isinstance(example, tuple) else ((example,), {})
 
 
@@ -287,7 +280,6 @@ def _store() -> Any:
 def _mark(device: torch.device) -> torch.cuda.Event | None:
     if device.type != "cuda":
         return None
-    event = torch.cuda.Event(enable_timing=True)
-    event.record()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # untyped in torch
+    event.record()
     return event
-

@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch
+import torch.distributed
 
 from .canary_pass import Batch
 from .canary_state import CanaryError
@@ -21,7 +22,7 @@ MAX_BATCH_BYTES = 64 << 20
 """Size of a batch that is shared through the store: larger ones belong into a file of the trainer's own."""
 _made = itertools.count()
 """Canaries made by this process: all ranks make theirs in the same order."""
-WAIT_S = 5.0
+WAIT_S = 30.0
 """Longest wait for the batch, once, at the first canary: rank 0 left it there many iterations before."""
 _LEAST_VALUES = 3
 """Different values from which on integers are drawn anew: two are a mask, and a mask of nothing gives NaN."""
@@ -30,32 +31,48 @@ _LEAST_VALUES = 3
 class SharedBatch:
     """The fixed batch: left in the store by rank 0, fetched there by the others."""
 
-    def __init__(self, rank: int, store: Any, device: torch.device) -> None:
+    def __init__(self, store: Any, device: torch.device) -> None:
         self.batch: Batch | None = None
-        self._rank, self._store, self._device = rank, store, device
-        self._key = f"firstfault/canary_batch/{next(_made)}"
+        self.why_none = "no batch was seen: the model was never called in training"
+        self._store, self._device = store, device
+        self._rank, self._ranks = 0, 1
+        self._key = f"firstfault/canary/{next(_made)}"
+        self._is_checked = store is None
+        if store is not None:
+            self._rank, self._ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+            store.add(f"{self._key}/ranks", 1)
 
     def offer(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Take a copy of the arguments of a call, on the rank that decides.
 
         Raises:
-            CanaryError: they are too large, or hold what is neither a tensor nor plain data.
+            CanaryError: they are too large.
         """
-        if self.batch is not None or (self._store is not None and self._rank != 0):
+        if self.batch is not None or self._rank != 0:
             return
         plain = _mapped(Batch(args, dict(kwargs)), lambda one: one.detach().cpu().clone())
         if self._store is not None:
-            self._store.set(self._key, _packed(plain))
+            self._store.set(f"{self._key}/batch", _packed(plain))
         self.batch = self._placed(plain)
 
     def wanted(self) -> Batch | None:
-        """The batch, fetched where it is not here yet; None where rank 0 left none."""
-        if self.batch is None and self._store is not None and self._rank != 0:
-            try:
-                self._store.wait([self._key], timedelta(seconds=WAIT_S))
-            except RuntimeError:  # a timeout, or a store that is gone
+        """The batch, fetched where it is not here yet; None where there is none (`why_none`).
+
+        All ranks must have come to watch: a canary may turn out to be made of collectives.
+        """
+        if not self._is_checked:
+            came = self._store.add(f"{self._key}/ranks", 0)
+            if came < self._ranks:
+                self.why_none = f"a canary needs all ranks to watch, {came} of {self._ranks} do"
                 return None
-            self.batch = self._placed(_unpacked(self._store.get(self._key)))
+            self._is_checked = True
+        if self.batch is None and self._rank != 0:
+            try:
+                self._store.wait([f"{self._key}/batch"], timedelta(seconds=WAIT_S))
+            except RuntimeError as error:  # a timeout, or a store that is gone
+                self.why_none = f"rank 0 left no batch: {error}"
+                return None
+            self.batch = self._placed(_unpacked(self._store.get(f"{self._key}/batch")))
         return self.batch
 
     def _placed(self, batch: Batch) -> Batch:
@@ -65,8 +82,8 @@ class SharedBatch:
 def seeded(batch: Batch, seed: int) -> Batch:
     """A batch like ``batch``, drawn from ``seed``, the same on every rank.
 
-    Numbers get noise of their own spread. Integers of two or more axes (tokens, labels, positions) are drawn from
-    the values that are there, and so stay valid; masks, lengths and offsets stay as they are.
+    Numbers get noise of their own spread. Integers of two or more axes (tokens, labels, positions) are drawn
+    from the values that are there, and so stay valid; masks, lengths and offsets stay as they are.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -77,7 +94,7 @@ def seeded(batch: Batch, seed: int) -> Batch:
         if one.dtype != torch.int64 or one.dim() < 2:
             return one
         values = one.cpu().view(-1) if one.is_contiguous() else one.cpu().reshape(-1)
-        if len(values.unique()) < _LEAST_VALUES:
+        if len(torch.unique(values)) < _LEAST_VALUES:
             return one
         chosen = torch.randint(len(values), one.shape, generator=generator)
         return values[chosen].to(one.device)

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from statistics import median
 
 FIRST, SECOND = 16, 32
-"""Iterations of the first two runs: after the warm-up of kernels and allocators, the second without its own."""
+"""Iterations of the first two runs: after the warm-up of kernels and allocators, the second without its
+own."""
 LONGEST = 1 << 16
 """A canary that would come less often than every 65536 iterations finds nothing in time."""
 _STEPS = 15

@@ -5,10 +5,10 @@ Three shapes of a job:
 * parameters whole on each rank (plain, DDP, ZeRO-1): the bare module on aliases of its parameters. Each
   gradient is hashed as it is accumulated and let go.
 * joined by tp, cp or ep: the same, and everything that a rank sends into a collective is hashed before it is
-  sent, in the order in which it is sent. What comes back mixes the work of others, so that from then on all of
-  the group may differ: a verdict names the group.
-* sharded (FSDP2): the module as it is, since only its own hooks gather the parameters. The gradients are hashed
-  where they are handed to the reduce-scatter; the ``.grad`` of the shards is put aside and put back.
+  sent, in the order in which it is sent. What comes back mixes the work of others, so that from then on all
+  of the group may differ: a verdict names the group.
+* sharded (FSDP2): the module as it is, since only its own hooks gather the parameters. The gradients are
+  hashed where they are handed to the reduce-scatter; the ``.grad`` of the shards is put aside and put back.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .canary_state import aliased
-from .canary_hash import checksum
+from .hashing import checksum
 
 FP16_SCALE = 4096.0
 """Factor of the loss under fp16: small gradients would else round to zero, and what is zero hides faults."""
@@ -113,7 +114,7 @@ class CanaryPass:
             else:
                 loss, is_real = _scalar_of(self.module(*batch.args, **batch.kwargs))
         scale = FP16_SCALE if cast is torch.float16 else 1.0
-        (loss * scale).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        (loss * scale).backward()  # type: ignore[no-untyped-call]  # untyped in torch
         return loss.detach(), is_real
 
 
@@ -128,7 +129,8 @@ def _take_gradients(named: Mapping[str, nn.Parameter]) -> dict[str, list[torch.T
 
     for name, parameter in named.items():
         if parameter.requires_grad:
-            parameter.register_post_accumulate_grad_hook(lambda one, name=name: take(name, one))
+            hook = partial(take, name)
+            parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]  # untyped in torch
     return taken
 
 
@@ -177,24 +179,27 @@ def _kernels(is_deterministic: bool) -> Iterator[None]:
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
     )
-    benchmark, filling = torch.backends.cudnn.benchmark, torch.utils.deterministic.fill_uninitialized_memory
+    memory: Any = torch.utils.deterministic  # a module that stands in for itself, with a property
+    benchmark, filling = torch.backends.cudnn.benchmark, memory.fill_uninitialized_memory
     try:
         torch.use_deterministic_algorithms(True, warn_only=not before or only_warned)
         torch.backends.cudnn.benchmark = False
-        torch.utils.deterministic.fill_uninitialized_memory = False
+        memory.fill_uninitialized_memory = False
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
         torch.use_deterministic_algorithms(before, warn_only=only_warned)
         torch.backends.cudnn.benchmark = benchmark
-        torch.utils.deterministic.fill_uninitialized_memory = filling
+        memory.fill_uninitialized_memory = filling
 
 
 @contextmanager
 def _grads_put_aside(module: nn.Module) -> Iterator[None]:
-    """Under full sharding gradients end in the shards' ``.grad``: give those back afterwards, with their hooks."""
-    held = [(one, one.grad, one._post_accumulate_grad_hooks) for one in module.parameters()]
+    """Under full sharding gradients end in the shards' ``.grad``: give those back afterwards, with their
+    hooks."""
+    parameters: list[Any] = list(module.parameters())
+    held = [(one, one.grad, one._post_accumulate_grad_hooks) for one in parameters]
     for parameter, _, _ in held:
         parameter.grad = None
         parameter._post_accumulate_grad_hooks = None
@@ -206,11 +211,11 @@ def _grads_put_aside(module: nn.Module) -> Iterator[None]:
             parameter._post_accumulate_grad_hooks = hooks
 
 
-class _Sends(TorchDispatchMode):
+class _Sends(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyped in torch
     """Hashes what is sent into each collective, before it is sent."""
 
     def __init__(self, is_sharded: bool) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # untyped in torch
         self.is_sharded = is_sharded
         self.count = 0
         self._hashes: list[tuple[torch.Tensor, torch.cuda.Event | None]] = []
@@ -244,6 +249,6 @@ class _Sends(TorchDispatchMode):
         one = checksum(sent)
         event = None
         if one.is_cuda:  # sharded training reduces on a stream of its own
-            event = torch.cuda.Event()
-            event.record()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            event = torch.cuda.Event()  # type: ignore[no-untyped-call]  # untyped in torch
+            event.record()
         self._hashes.append((one, event))

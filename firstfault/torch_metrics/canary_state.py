@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 MAX_STATE_BYTES = 1 << 30
 """Buffers and cached tensors that are copied for a canary: more may not fit beside the model."""
@@ -38,7 +39,8 @@ class CanaryError(RuntimeError):
 def untouched(module: nn.Module) -> Iterator[ModuleState]:
     """Restore the random state and the state of ``module`` at the end, whatever happens between."""
     randomness, state = RandomState(), ModuleState.of(module)
-    with torch.autograd._unsafe_preserve_version_counter(tuple(one for one, _ in state.tensors)):
+    kept = tuple(one for one, _ in state.tensors)
+    with _unsafe_preserve_version_counter(kept):
         try:
             yield state
         finally:
@@ -49,8 +51,8 @@ def untouched(module: nn.Module) -> Iterator[ModuleState]:
 class FirstBuffers:
     """Buffers as they were when the canary was attached, for the canary alone.
 
-    What ranks gather of their own data (running statistics, the load of a router) is different on each and would
-    make their canaries differ. At the start all ranks hold the same.
+    What ranks gather of their own data (running statistics, the load of a router) is different on each and
+    would make their canaries differ. At the start all ranks hold the same.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -113,7 +115,7 @@ def seed_all(seed: int) -> None:
 
 def _cuda_generators() -> list[torch.Generator]:
     """The generator of the current device; touching another would initialize that device."""
-    if not torch.cuda.is_available() or not torch.cuda.is_initialized():
+    if not torch.cuda.is_available() or not bool(torch.cuda.is_initialized()):  # type: ignore[no-untyped-call]  # untyped in torch
         return []
     return [torch.cuda.default_generators[torch.cuda.current_device()]]
 
@@ -162,10 +164,10 @@ class ModuleState:
         for container, saved in self.containers:
             _refill(container, saved)
         with torch.no_grad():
-            for tensor, saved in self.tensors:
-                tensor.copy_(saved)
-        for generator, saved in self.generators:
-            generator.set_state(saved)
+            for tensor, values in self.tensors:
+                tensor.copy_(values)
+        for generator, position in self.generators:
+            generator.set_state(position)
 
     def _save(self, value: Any, depth: int) -> None:
         if isinstance(value, (*_LEAVES, *_OPAQUE)) or id(value) in self._seen or depth > MAX_DEPTH:
@@ -245,7 +247,8 @@ def _alias(parameter: nn.Parameter) -> nn.Parameter:
 
 
 def _is_plain_state(value: Any) -> bool:
-    """Whether an object holds nothing but values: one that holds services (a trainer) has a life of its own."""
+    """Whether an object holds nothing but values: one that holds services (a trainer) has a life of its
+    own."""
     held = getattr(value, "__dict__", None)
     kinds = (*_LEAVES, *_OPAQUE, torch.Tensor, torch.Generator, dict, list, set, deque, tuple)
     return isinstance(held, dict) and all(isinstance(one, kinds) for one in held.values())

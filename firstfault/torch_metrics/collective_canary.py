@@ -10,8 +10,8 @@ addition, and the deviation d = received - expected is zero to the bit. Who is a
   counted twice; else the members whose own result is wrong, where they are not half of the group; else all,
   since nothing tells them apart.
 
-Reported is ``collective_checksum/<operation>``, the same constant from all members that are not accused. Nothing
-waits for the device: the accusation is computed there.
+Reported is ``collective_checksum/<operation>``, the same constant from all members that are not accused.
+Nothing waits for the device: the accusation is computed there.
 
 Axes: N members, P positions.
 """
@@ -20,12 +20,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed
 
-from .canary_hash import checksum
+from .hashing import checksum
+
+if TYPE_CHECKING:
+    from .readback import Readback
+    from .watch import Watch
 
 OPERATIONS = ("all_gather", "reduce_scatter", "all_reduce")
 _EXACT = {torch.float32: 1 << 24, torch.float16: 1 << 11, torch.bfloat16: 1 << 8}
@@ -63,16 +67,18 @@ class CollectiveCanary:
     It is a collective: every member of a group has to have it, or the others wait.
     """
 
+    name = "collective_canary"
+
     def __init__(self, groups: Mapping[str, Any], config: CollectiveConfig | None = None) -> None:
         self.config = config or CollectiveConfig()
         self._groups = {name: group for name, group in groups.items() if _size(group) > 1}
         self._pending: tuple[int, dict[str, torch.Tensor]] | None = None
 
-    def attach(self, watch: Any) -> None:
+    def attach(self, watch: Watch) -> None:
         """Prepare for the device of ``watch``."""
-        self._device = next((one.device for one in watch.model.parameters()), torch.device("cpu"))
+        self._device = next((one.device for one in watch.module.parameters()), torch.device("cpu"))
 
-    def at_step(self, iteration: int, out: Any) -> None:
+    def at_step(self, iteration: int, out: Readback) -> None:
         """Report what the boundary before found, and send again if the next iteration is due."""
         if self._pending is not None and self._pending[0] == iteration:
             for metric, value in self._pending[1].items():
@@ -114,7 +120,9 @@ def check_collectives(
     torch.distributed.all_reduce(reduced, group=group)
     reduced_P = reduced.float() - sum_P
 
-    mine = torch.stack([_wrong(gathered_NP), *(_as_row(_accusing(d, x_NP)) for d in (scattered_P, reduced_P))])
+    mine = torch.stack(
+        [_wrong(gathered_NP), *(_as_row(_accusing(d, x_NP)) for d in (scattered_P, reduced_P))]
+    )
     # Told to all: one value of each of the three for each member.
     told = torch.empty(size * mine.numel(), dtype=mine.dtype, device=device)
     torch.distributed.all_gather_into_tensor(told, mine.contiguous().view(-1), group=group)

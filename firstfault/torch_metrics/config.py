@@ -40,10 +40,22 @@ class WatchConfig:
     cost is below 0.1 % of a step, and a fault is dated to 100 iterations."""
     optimizer_state: int = 200
     """Iterations between checksums of the optimizer's state, twice as large: twice as rare."""
+    canary_budget: float = 0.001
+    """Share of the time that canaries may take; 0 switches them off. A thousandth is less than the noise of a
+    step, and looks at each rank every 2000 to 4000 iterations of a model that fills its device."""
+    canary_every: int = 0
+    """Iterations between canaries; 0 = as often as the budget allows, by their measured cost."""
+    recompute: int = 64
+    """Iterations between comparisons of recomputed activations with the first ones; without recomputation
+    there are none. It reads a few outputs twice."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
+            if field.name == "canary_budget":
+                if not isinstance(value, int | float) or not (value == 0 or 1e-6 <= value <= 1):
+                    raise ValueError(f"canary_budget must be 0 or from 1e-6 to 1, got {value!r}")
+                continue
             if field.name == "activation_layers":
                 if not isinstance(value, tuple) or not all(isinstance(name, str) for name in value):
                     raise ValueError(f"{field.name} must be a tuple of module names, got {value!r}")

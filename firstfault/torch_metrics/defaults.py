@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from .canary import Canary, CanaryConfig
 from .config import WatchConfig
 from .gradients import Gradients
+from .recompute import RecomputeChecksums, RecomputeConfig
 from .signal import Signal
 from .state import State
 from .step_scalars import Loss, Schedule
@@ -13,7 +15,7 @@ def default_signals(config: WatchConfig) -> list[Signal]:
     """One of each, less those that are switched off.
 
     >>> [type(signal).__name__ for signal in default_signals(WatchConfig(schedule=0))]
-    ['Loss', 'Gradients', 'State']
+    ['Loss', 'Gradients', 'State', 'RecomputeChecksums', 'Canary']
     """
     signals: list[Signal] = []
     if config.schedule:
@@ -24,4 +26,9 @@ def default_signals(config: WatchConfig) -> list[Signal]:
         signals.append(Gradients())
     if config.parameters or config.optimizer_state:
         signals.append(State())
+    if config.recompute:
+        signals.append(RecomputeChecksums(RecomputeConfig(every_iterations=config.recompute)))
+    if config.canary_budget:
+        canary = CanaryConfig(budget_share=config.canary_budget, every_iterations=config.canary_every or None)
+        signals.append(Canary(canary))
     return signals

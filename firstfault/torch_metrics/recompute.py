@@ -1,8 +1,8 @@
 """Activations that are computed twice anyway: under recomputation each rank can be compared with itself.
 
-Where a trainer checkpoints activations (`torch.utils.checkpoint`, either kind), a module runs in the forward and
-again in the backward. Its outputs must be equal to the bit. The modules that do run twice are found in the first
-iterations; of a few of them, evenly spread, the outputs are hashed every so many iterations:
+Where a trainer checkpoints activations (`torch.utils.checkpoint`, either kind), a module runs in the forward
+and again in the backward. Its outputs must be equal to the bit. The modules that do run twice are found in
+the first iterations; of a few of them, evenly spread, the outputs are hashed every so many iterations:
 ``act_checksum/<module>`` in the forward, ``repeat_checksum/act/<module>`` in the backward. Hashes of the
 microbatches are added up, so that the order in which a pipeline goes back does not matter.
 """
@@ -10,12 +10,16 @@ microbatches are added up, so that the order in which a pipeline goes back does 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from .canary_hash import checksum
+from .hashing import checksum
+
+if TYPE_CHECKING:
+    from .readback import Readback
+    from .watch import Watch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +27,13 @@ class RecomputeConfig:
     """How much of the recomputation is looked at."""
 
     every_iterations: int = 64
-    """Every how many iterations, from 1. Hashing reads an output twice where its computation read it often."""
+    """Every how many iterations, from 1. Hashing reads an output twice where its computation read it
+    often."""
     modules: int = 8
     """Modules that are looked at, from 1, evenly spread over those that are recomputed."""
     looking_iterations: int = 2
-    """Iterations in which it is found out which modules are recomputed, from 1; the first may still compile."""
+    """Iterations in which it is found out which modules are recomputed, from 1; the first may still
+    compile."""
 
     def __post_init__(self) -> None:
         for name in ("every_iterations", "modules", "looking_iterations"):
@@ -47,6 +53,8 @@ class _Site:
 class RecomputeChecksums:
     """The signal that compares recomputed activations with the first ones."""
 
+    name = "recompute"
+
     def __init__(self, config: RecomputeConfig | None = None) -> None:
         self.config = config or RecomputeConfig()
         self.modules: list[str] = []
@@ -57,18 +65,16 @@ class RecomputeChecksums:
         self._steps = 0
         self._is_due = False
 
-    def attach(self, watch: Any) -> None:
+    def attach(self, watch: Watch) -> None:
         """Find out which modules run again in the backward; not inside of what is compiled."""
-        from .canary import bare_module
-
         self._watch = watch
         if any(getattr(part, "_orig_mod", None) is not None for part in watch.model.modules()):
             return
-        for name, part in bare_module(watch.model).named_modules():
+        for name, part in watch.module.named_modules():
             if next(part.children(), None) is None and next(part.parameters(), None) is not None:
-                self._handles.append(part.register_forward_hook(self._looker(name)))
+                self._handles.append(part.register_forward_hook(watch.guarded(self, self._looker(name))))
 
-    def at_step(self, iteration: int, out: Any) -> None:
+    def at_step(self, iteration: int, out: Readback) -> None:
         """Report the iteration that ends, and say whether the next is looked at."""
         self._steps += 1
         if self._steps == self.config.looking_iterations:
@@ -88,7 +94,7 @@ class RecomputeChecksums:
 
     def _looker(self, name: str) -> Any:
         def look(module: nn.Module, _args: Any, _output: Any) -> None:
-            if not self._watch.muted and is_in_backward():
+            if is_in_backward():
                 self._recomputed[name] = module
 
         return look
@@ -101,13 +107,14 @@ class RecomputeChecksums:
         for name in (names[at] for at in chosen):
             site = _Site(name)
             self._sites.append(site)
-            self._handles.append(self._recomputed[name].register_forward_hook(self._hasher(site)))
+            hash_it = self._watch.guarded(self, self._hasher(site))
+            self._handles.append(self._recomputed[name].register_forward_hook(hash_it))
         self.modules = [site.name for site in self._sites]
         self._recomputed = {}
 
     def _hasher(self, site: _Site) -> Any:
         def look(_module: nn.Module, _args: Any, output: Any) -> None:
-            if self._is_due and not self._watch.muted and isinstance(output, torch.Tensor):
+            if self._is_due and isinstance(output, torch.Tensor):
                 (site.again if is_in_backward() else site.first).append(checksum([output]))
 
         return look
