@@ -165,6 +165,11 @@ _SCOPED: Mapping[str, Mapping[str, Relation]] = {
 
 
 @lru_cache(maxsize=4096)
+def built_in_metrics() -> tuple[str, ...]:
+    """The names of metrics that have a contract."""
+    return tuple(_CONTRACTS)
+
+
 def contract_of(metric: str) -> MetricContract:
     """The built-in contract of ``metric``; one without an entry is supporting evidence only.
 

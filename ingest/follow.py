@@ -11,19 +11,34 @@ from typing import BinaryIO
 
 from .attempts import AttemptAssigner, AttemptConfig
 from .blocks import RecordBatch
+from .documents import DOCUMENTS
 from .errors import UnreadableInput
 from .file_reader import FileConfig, FileNotes, FileReader
 from .jobs import STANDARD_INPUT, JobFile
 from .log_reader import LineDecoder
 from .missing_loss import MissingLoss
 from .sniff import COMPRESSED_SUFFIXES, HEAD_BYTES, Format, Packing, packing_of, sniff
+from .special_files import Special, kind_of
 from .text_pieces import last_line_end
 
 _POLL_S = 0.1
 """Between two looks at a file that did not grow: well below what a person notices."""
 _READ_BYTES = 1 << 20
+_WHOLE = frozenset({*DOCUMENTS, Format.ARROW, Format.PARQUET}) - {Format.JSON}
+"""Formats that are read as a whole, and known by their first bytes; more lines may make JSON lines of it."""
 _HEAD_LINES = 2
 """Lines that a new file must have before its format is told: a header and a row."""
+
+
+def require_followable(path: Path) -> None:
+    """Refuse what cannot be opened without waiting, or never ends.
+
+    Raises:
+        UnreadableInput: a pipe or a device.
+    """
+    kind = kind_of(path)
+    if kind is not Special.NONE:
+        raise UnreadableInput(f"{path}: only files can be followed, this is {kind.value}: follow - instead")
 
 
 class FollowedFile:
@@ -95,6 +110,8 @@ class FollowedFile:
         if self._file.path == STANDARD_INPUT:
             return self._read_stdin(deadline)
         path = self._paths[0]
+        if self._stream is None:
+            require_followable(path)
         if self._stream is None or (len(self._paths) == 1 and self._is_replaced(path)):
             try:
                 self._stream = path.open("rb")
@@ -149,7 +166,9 @@ class FollowedFile:
         data = self._carry + data
         end = last_line_end(data)
         if self._lines is None and data and packing_of(data) is not Packing.PLAIN:
-            raise UnreadableInput(f"{self._file.path}: only plain text can be followed, this is packed")
+            raise UnreadableInput(
+                f"{self._file.path}: only plain text can be followed, this is packed: judge it by itself"
+            )
         if self._lines is None and not self._begin(data[:end] or data):
             self._carry = data
             return []
@@ -166,14 +185,23 @@ class FollowedFile:
             return False
         try:
             self._form = self._config.form or sniff(head, self._file.path)
+            self._require_lines(self._form)
             self._lines = self._reader.begin(head)
         except UnreadableInput:
-            if len(head) < HEAD_BYTES:
+            if len(head) < HEAD_BYTES and self._form not in _WHOLE:
                 return False  # more lines may tell
             raise
         if self._assigner is None:
             self._assigner = AttemptAssigner(AttemptConfig(far_only=self._reader.is_wire))
         return True
+
+    def _require_lines(self, form: Format) -> None:
+        """Refuse what is read as a whole: waiting for its lines would take for ever."""
+        if form in _WHOLE:
+            raise UnreadableInput(
+                f"{self._file.path}: only logs in lines can be followed, this is {form.value}:"
+                " judge it without --follow, and anew when it has grown"
+            )
 
     def _decoded(self, data: bytes) -> RecordBatch:
         """The records of whole lines. What looks like text may turn out to be more than that: until a first

@@ -10,6 +10,7 @@ from firstfault.wire import Defaults
 from .blocks import RecordBatch
 from .errors import UnreadableInput
 from .log_reader import FileConfig, LineDecoder, Understood
+from .long_tables import LongTableDecoder, long_columns
 from .sniff import Format, find_dialect
 
 
@@ -65,7 +66,7 @@ def line_decoder(
         UnreadableInput: ``form`` has no lines, or the head is not of that form.
     """
     if form is Format.TABLE:
-        return TableDecoder(head, defaults, source, config)
+        return _table_decoder(head, defaults, source, config)
     if form is Format.JSON_LINES:
         return _of_json(head, defaults, source, config)
     if form is Format.TEXT:
@@ -90,3 +91,12 @@ def _of_json(head: bytes, defaults: Defaults, source: str, config: FileConfig) -
     if keys.is_plain:
         return JsonLinesDecoder(keys, defaults, source, config)
     return ForeignLinesDecoder(keys.sample, defaults, source, config)
+
+
+def _table_decoder(head: bytes, defaults: Defaults, source: str, config: FileConfig) -> LineDecoder:
+    """A table with a row for each step, or for each value."""
+    dialect = find_dialect(head, source)
+    columns = long_columns(dialect, head)
+    if columns is not None:
+        return LongTableDecoder(dialect, columns, defaults, source, config)
+    return TableDecoder(head, defaults, source, config)

@@ -15,10 +15,11 @@ from ingest.alignment import RunAligner
 from ingest.blocks import ChecksumBlock, IterationBlock, NumberBlock, Ranks, RecordBatch
 from ingest.errors import UnreadableInput
 from ingest.file_source import FileConfig, FileSource, StreamConfig
-from ingest.jobs import Job, find_jobs
+from ingest.jobs import Job
 
 from .config import Settings
 from .errors import ConfigError
+from .inputs import find_inputs
 
 _POLL_S = 0.5
 
@@ -68,9 +69,12 @@ def read_log(path: str, *, run: str | None, config: FileConfig, settings: Settin
         UnreadableInput: nothing that could be read, several runs without ``run``, or none of that name.
     """
     blocks: dict[str, dict[int, list[IterationBlock]]] = {}
-    for job in find_jobs([path]):
-        for name, attempt, block in _blocks(job, config, settings):
-            blocks.setdefault(name, {}).setdefault(attempt, []).append(block)
+    with find_inputs([path], config=config) as inputs:
+        if inputs.missing:
+            raise UnreadableInput(inputs.missing[0].unreadable)
+        for job in inputs.jobs:
+            for name, attempt, block in _blocks(job, config, settings):
+                blocks.setdefault(name, {}).setdefault(attempt, []).append(block)
     if run is not None and run not in blocks:
         raise UnreadableInput(f"{path}: no run named {run}; there is {', '.join(sorted(blocks)[:5])}")
     if run is None and len(blocks) != 1:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 
+from firstfault.telemetry import built_in_metrics
 from ingest.file_source import FileConfig
+from ingest.roles import OVERRIDABLE
 from ingest.sniff import Format
 
 from .config import Settings
@@ -23,6 +26,8 @@ FORMATS: Mapping[str, Format] = {
     "mlflow": Format.MLFLOW,
 }
 """Names for ``--format``."""
+_CLOSE = 0.85
+"""Likeness of a slip of the finger to what was meant: a letter more or less in five."""
 
 
 def format_of(name: str | None) -> Format | None:
@@ -49,10 +54,22 @@ def columns_of(given: Sequence[str]) -> Mapping[str, str]:
         name, equals, column = text.partition("=")
         if not equals or not name.strip() or not column.strip():
             raise ConfigError(f"--column must be NAME=COLUMN, as in loss=lm_loss, got {text!r}")
+        if meant := _misspelled(name.strip()):
+            raise ConfigError(
+                f"--column {text}: {name.strip()!r} is no metric of a check; did you mean {meant!r}?"
+            )
         if name.strip() in columns:
             raise ConfigError(f"--column must be given once for {name.strip()}, got {text!r}")
         columns[name.strip()] = column.strip()
     return columns
+
+
+def _misspelled(name: str) -> str:
+    """The known metric or role that a name which is neither comes close to; empty without one."""
+    known = [*built_in_metrics(), *(role.value for role in OVERRIDABLE)]
+    if name in known or "/" in name:
+        return ""
+    return next(iter(get_close_matches(name, known, n=1, cutoff=_CLOSE)), "")
 
 
 def file_config(settings: Settings, format_name: str | None, columns: Mapping[str, str]) -> FileConfig:

@@ -13,13 +13,15 @@ from ingest.file_source import Progress
 from ingest.jobs import Job
 
 from .announcer import Announcer
-from .edge import tell
-from .ink import cut
+from .edge import say, tell
+from .ink import clean, cut
 from .offline import JudgedJob, JudgedRun, ReplayOptions, follow_jobs
 
 _BEAT_S = 1.0
 """Between two redrawings of the line that says how far reading has come."""
 _CLEAR = "\r\x1b[K"
+_NAMED = 4
+"""Files that are named when following begins."""
 _LINE = 79
 """Columns of that line: one less than a terminal has, so that it never breaks."""
 
@@ -32,11 +34,13 @@ def follow(jobs: Sequence[Job], options: ReplayOptions, *, as_json: bool) -> lis
     }
     heart = _Heart(jobs)
 
-    def say(line: str) -> None:
+    def announce(line: str) -> None:
         heart.clear()
         tell(line)
 
-    announcer = Announcer(say, as_json=as_json)
+    announcer = Announcer(announce, as_json=as_json)
+    if jobs:
+        say(_followed(jobs))
 
     def is_over() -> bool:
         heart.beat(announcer)
@@ -48,12 +52,19 @@ def follow(jobs: Sequence[Job], options: ReplayOptions, *, as_json: bool) -> lis
     try:
         judged = follow_jobs(jobs, replace(options, watcher=heart.note), take, is_over)
         if not as_json:
-            say("")  # what follows is the report
+            announce("")  # what follows is the report
         return judged
     finally:
         heart.clear()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _followed(jobs: Sequence[Job]) -> str:
+    """What is followed, and until when."""
+    names = [clean(file.path, 60) for job in jobs for file in job.files]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"following {', '.join(names[:_NAMED])}{more} until Ctrl-C"
 
 
 class _Heart:

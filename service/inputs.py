@@ -17,9 +17,11 @@ from ingest.continuations import join_continuations
 from ingest.diagnostics.recognise import diagnostics_of, named_report
 from ingest.diagnostics.report import DiagnosticReport
 from ingest.errors import UnreadableInput
+from ingest.follow import require_followable
 from ingest.job_folders import PassedOver, expand
 from ingest.jobs import STANDARD_INPUT, Job, find_jobs
 from ingest.log_reader import FileConfig
+from ingest.special_files import Special, kind_of, readable_copy
 
 from .offline import JudgedJob
 
@@ -70,8 +72,12 @@ def find_inputs(
     for path in paths:
         is_to_come = is_awaited and not os.path.lexists(path)
         try:
-            is_whole = is_to_come or str(path) == STANDARD_INPUT
-            found = [path] if is_whole else _opened(expand(Path(path), passed), passed, unpacked)
+            if str(path) == STANDARD_INPUT or is_to_come:
+                found: list[Path | str] = [path]
+            elif is_awaited:
+                found = [_followable(each) for each in expand(Path(path), passed)]
+            else:
+                found = [*_opened(expand(Path(path), passed), passed, unpacked)]
         except UnreadableInput as error:
             missing.append(JudgedJob(name=str(path), unreadable=str(error)))
             continue
@@ -115,7 +121,7 @@ def without_strangers(jobs: Sequence[JudgedJob], passed: PassedOver) -> list[Jud
 
     All stay where none could be judged: then the reasons are what a person needs to know.
     """
-    strange = [job for job in jobs if not job.is_named and _is_stranger(job)]
+    strange = [job for job in jobs if is_strange(job)]
     if len(strange) == len(jobs):
         return list(jobs)
     for job in strange:
@@ -123,9 +129,10 @@ def without_strangers(jobs: Sequence[JudgedJob], passed: PassedOver) -> list[Jud
     return [job for job in jobs if job not in strange]
 
 
-def _is_stranger(job: JudgedJob) -> bool:
-    """Whether nothing was read, numbers of which no check could judge one, or a record or two of no harm."""
-    if any(run.verdict.incidents for run in job.runs):
+def is_strange(job: JudgedJob) -> bool:
+    """Whether a file of a folder turned out to be no log: nothing was read of it, numbers of which no check
+    could judge one, or a record or two of no harm."""
+    if job.is_named or any(run.verdict.incidents for run in job.runs):
         return False
     is_short = sum(note.rows for note in job.notes) <= MAX_SUMMARY_RECORDS
     return is_short or all(run.verdict.label is Label.UNDETERMINED for run in job.runs)
@@ -135,6 +142,9 @@ def _opened(files: Sequence[Path], passed: PassedOver, unpacked: ExitStack) -> l
     """The files, with what is in archives instead of the archives."""
     found: list[Path] = []
     for path in files:
+        if kind_of(path) is not Special.NONE:
+            found.append(unpacked.enter_context(readable_copy(path)))
+            continue
         if not is_archive(path):
             found.append(path)
             continue
@@ -144,6 +154,18 @@ def _opened(files: Sequence[Path], passed: PassedOver, unpacked: ExitStack) -> l
         unpack(path, inside)
         found += expand(inside, passed)
     return found
+
+
+def _followable(path: Path) -> Path:
+    """The path, if it is a file that may grow.
+
+    Raises:
+        UnreadableInput: an archive, a pipe or a device.
+    """
+    require_followable(path)
+    if is_archive(path):
+        raise UnreadableInput(f"{path}: an archive does not grow: judge it without --follow")
+    return path
 
 
 def _report_in(file: str | Path) -> DiagnosticReport | None:

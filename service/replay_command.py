@@ -19,7 +19,7 @@ from .config import load_settings
 from .edge import Exit, say
 from .file_options import columns_of, file_config
 from .ink import clean, ink_for
-from .inputs import Inputs, find_inputs, without_strangers
+from .inputs import Inputs, find_inputs, is_strange, without_strangers
 from .offline import JudgedJob, ReplayOptions, judge_jobs
 from .recognised import recognised
 from .rejects import Quarantine
@@ -118,11 +118,24 @@ def exit_status(jobs: Sequence[JudgedJob]) -> Exit:
 
 
 def _print_json(jobs: Iterable[JudgedJob]) -> Iterator[JudgedJob]:
+    """A line for each run once it is judged; of what the report passes over none, unless all is that."""
+    held: list[JudgedJob] = []
+    has_printed = False
     for job in jobs:
-        for run in job.runs:
-            sys.stdout.write(run.line + "\n")
-            sys.stdout.flush()
+        if is_strange(job):
+            held.append(job)
+        else:
+            has_printed = True
+            _print_runs(job)
         yield job
+    for job in () if has_printed else held:
+        _print_runs(job)
+
+
+def _print_runs(job: JudgedJob) -> None:
+    for run in job.runs:
+        sys.stdout.write(run.line + "\n")
+        sys.stdout.flush()
 
 
 def _print_report(jobs: Sequence[JudgedJob], *, is_detailed: bool) -> None:
