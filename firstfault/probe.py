@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from . import forks
-from .emitters import Emitter, open_emitter
+from .emitters import Counts, Emitter, open_emitter
 from .last_words import ExceptionHooks, SigtermHandler, ending
 from .launch import Launch, launch_from
 from .probe_config import ProbeConfig
@@ -97,6 +97,11 @@ class Probe(Guarded):
     def iteration(self) -> int:
         """The iteration that is being trained: that of the next `step`."""
         return self._next_iteration
+
+    @property
+    def counts(self) -> Counts:
+        """What became of all that was said so far."""
+        return self._emitter.counts if hasattr(self, "_emitter") else Counts()
 
     @property
     def watching(self) -> Any:
@@ -238,8 +243,7 @@ class Probe(Guarded):
         return kept
 
     def _losses(self) -> tuple[int, int]:
-        counts = self._emitter.counts
-        return counts.dropped, counts.errors + self.errors
+        return self.counts.dropped, self.counts.errors + self.errors
 
     def _each_round(self) -> Any:
         if self._sigterm is not None:

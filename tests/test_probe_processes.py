@@ -187,8 +187,7 @@ def test_a_disk_that_is_full_costs_records_that_are_counted_and_torn_lines_are_n
     for iteration in range(5000):
         probe.step(1.0)
     probe.close()
-    counts = probe._emitter.counts
-    print(counts.sent, counts.dropped)
+    print(probe.counts.sent, probe.counts.dropped)
     """
     path = tmp_path / "run.jsonl"
     ran = run_job(job(body), str(path))
