@@ -81,7 +81,7 @@ class Probe(Guarded):
             self._declare_start()
         except Exception as error:  # the outer edge of the probe: a job of a thousand ranks starts without it
             self.is_on = False
-            self.failed("start", error)
+            self.note_error("start", error)
 
     @property
     def rank(self) -> int:
@@ -146,9 +146,10 @@ class Probe(Guarded):
             layouts = import_module("firstfault.integrations.layouts")
             self.declare(**layouts.declared_layout(model, optimizer, options.get("mesh")))
         except Exception as error:  # an unknown layout is learned from the values
-            self.failed("layout", error)
+            self.note_error("layout", error)
         watch_of = import_module("firstfault.torch_metrics").Watch
         self._watch = watch_of(self, model, optimizer, **{"iteration": self._next_iteration, **options})
+        self._watch.add(import_module("firstfault.torch_metrics.forward_mark").ForwardMark())
 
     @harmless
     def step(self, /, loss: Any = None, *, iteration: int | None = None, **metrics: Any) -> None:
@@ -179,7 +180,7 @@ class Probe(Guarded):
         try:
             self._emitter.close(max(until_s - time.monotonic(), timeout_s / 4), self._news.last)
         except Exception as error:  # the outer edge of the probe: the job ends as it would without it
-            self.failed("close", error)
+            self.note_error("close", error)
 
     def __enter__(self) -> Probe:
         return self
@@ -239,7 +240,7 @@ class Probe(Guarded):
             try:
                 kept[name] = captured(value)
             except Exception as error:  # the value is the user's object, whose methods may raise anything
-                self.failed(f"value {name!r:.80}", error)
+                self.note_error(f"value {name!r:.80}", error)
         return kept
 
     def _losses(self) -> tuple[int, int]:

@@ -27,7 +27,7 @@ class Guarded:
         """Failures so far."""
         self._told: set[str] = set()
 
-    def failed(self, where: str, error: BaseException) -> None:
+    def note_error(self, where: str, error: BaseException) -> None:
         """Count a failure, which is sent, and log it, each once."""
         self.errors += 1
         told = f"{where}: {type(error).__name__}: {text_of(error)}"[:500]
@@ -54,7 +54,7 @@ def harmless(method: Callable[Concatenate[G, P], R]) -> Callable[Concatenate[G, 
         try:
             return method(self, *args, **kwargs)
         except Exception as error:  # the outer edge of the probe: training goes on
-            self.failed(method.__name__, error)
+            self.note_error(method.__name__, error)
             return None
 
     return run
