@@ -6,11 +6,13 @@ BIN := $(VENV)/bin
 ARGS ?=
 PORT ?= 9092
 PYTEST_ARGS ?=
+# Processes that run tests; 0: none beside pytest itself, which a debugger needs. Each starts a broker of its own.
+WORKERS ?= 2
 
 export KAFKA
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench bench-quality kafka kafka-stop java postgres chromium clean
+.PHONY: help demo test lint bench bench-quality kafka kafka-stop java jars postgres chromium servers loops clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -19,14 +21,20 @@ demo: $(VENV)/.runtime ## stream two recorded runs through Kafka and watch the v
 	@if [ -z "$$KAFKA" ]; then $(MAKE) --no-print-directory java; fi
 	$(BIN)/firstfault demo $(ARGS)
 
-test: $(VENV)/.dev java postgres chromium lint ## set up, lint, and run the whole test suite, real broker included (PYTEST_ARGS=...)
-	$(BIN)/pytest $(PYTEST_ARGS)
+test: | $(VENV)/bin/python ## set up, lint, and run the whole test suite, real broker included (PYTEST_ARGS=..., WORKERS=2)
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line servers $(VENV)/.dev
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint loops
+	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev ## ruff, mypy --strict and the import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# What the tests would otherwise compile in every process that comes to it before another has kept it.
+loops: $(VENV)/.dev
+	@$(BIN)/python -c 'from detectors.kernels import compile_at_first_use as eager; from service.warm_up import load; eager(); load()'
 
 bench: $(VENV)/.dev java ## print every speed and quality figure, one line each
 	@set -e; for script in bench/[a-z]*.py; do $(BIN)/python -m "bench.$$(basename $$script .py)"; done
@@ -48,6 +56,13 @@ java: ## install Java and Maven where they are missing and apt-get may be used (
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
 	    openjdk-17-jre-headless maven >/dev/null || echo "they could not be installed: no local broker"; \
 	else echo "Java >= 17 or Maven is missing: no local broker; what needs one says so or is skipped"; fi
+
+jars: java | $(VENV)/bin/python
+	@$(BIN)/python -c 'from service.kafka_jars import find_java, kafka_jars; find_java(); kafka_jars()' 2>/dev/null || true
+
+# One after the other: apt-get has one lock.
+servers:
+	@for server in jars postgres chromium; do $(MAKE) --no-print-directory $$server; done
 
 postgres: ## install the PostgreSQL server where it is missing and apt-get may be used (for the tests)
 	@if command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; then exit 0; fi; \
@@ -77,10 +92,10 @@ $(VENV)/bin/python:
 # A stamp is newer than pyproject.toml once everything it lists is installed.
 $(VENV)/.runtime: pyproject.toml | $(VENV)/bin/python
 	@echo "installing firstfault into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable .
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	@echo "installing firstfault with its development tools into $(VENV) (torch is large: minutes the first time)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[dev]'
 	@touch $@ $(VENV)/.runtime

@@ -108,14 +108,6 @@ def _allow_open_files(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, top), hard))
 
 
-def readable_jobs(
-    paths: Sequence[str | Path], *, is_awaited: bool = False
-) -> tuple[list[Job], list[JudgedJob]]:
-    """The jobs in ``paths``, and for each path that is not there the reason."""
-    inputs = find_inputs(paths, is_awaited=is_awaited)
-    return list(inputs.jobs), list(inputs.missing)
-
-
 def without_strangers(jobs: Sequence[JudgedJob], passed: PassedOver) -> list[JudgedJob]:
     """The jobs less those of files in folders that turned out to be no logs, which ``passed`` is told.
 

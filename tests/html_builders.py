@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from service.html_file import page_of
-from service.inputs import readable_jobs
+from service.inputs import find_inputs
 from service.offline import JudgedJob, ReplayOptions, judge_jobs
 
 HOSTILE_NAMES = (
@@ -22,8 +22,8 @@ HOSTILE_NAMES = (
 
 def judged_jobs(*paths: Path) -> list[JudgedJob]:
     """Files judged with what a page is drawn from."""
-    jobs, missing = readable_jobs(paths)
-    return [*missing, *judge_jobs(jobs, ReplayOptions(is_drawn=True))]
+    with find_inputs(paths) as found:
+        return [*found.missing, *judge_jobs(found.jobs, ReplayOptions(is_drawn=True))]
 
 
 def page_for(*paths: Path) -> str:

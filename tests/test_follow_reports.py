@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from service.announcer import Announcer
-from service.inputs import readable_jobs
+from service.inputs import find_inputs
 from service.offline import JudgedJob, JudgedRun, ReplayOptions, follow_jobs
 
 from .html_builders import csv_lines
@@ -28,9 +28,9 @@ class Growing:
 
     def follow(self, *paths: Path) -> list[JudgedJob]:
         """Follow until nothing more is written; the last state."""
-        jobs, missing = readable_jobs(paths, is_awaited=True)
-        assert missing == []
-        return follow_jobs(jobs, ReplayOptions(), self._take, self._is_over)
+        found = find_inputs(paths, is_awaited=True)
+        assert found.missing == ()
+        return follow_jobs(found.jobs, ReplayOptions(), self._take, self._is_over)
 
     def _take(self, job: str, run: JudgedRun) -> None:
         self._announcer.take(job, run)

@@ -10,7 +10,7 @@ import pytest
 from ingest.file_reader import FileNotes
 from ingest.log_reader import Understood
 from service.ink import Ink
-from service.inputs import readable_jobs
+from service.inputs import find_inputs
 from service.offline import ReplayOptions, judge_jobs
 from service.recognised import recognised
 from service.report import Judged, report
@@ -34,8 +34,7 @@ ONLY_NONFINITE = {
 
 def strides_of(path: Path) -> Strides:
     """The strides of the one run in a file."""
-    jobs, _ = readable_jobs([path])
-    (job,) = judge_jobs(jobs, ReplayOptions())
+    (job,) = judge_jobs(find_inputs([path]).jobs, ReplayOptions())
     return job.runs[0].strides
 
 

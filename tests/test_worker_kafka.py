@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from service.errors import StoreError
-from service.inputs import readable_jobs
+from service.inputs import find_inputs
 from service.local_kafka import LocalKafka
 from service.offline import ReplayOptions, judge_jobs
 from service.store import DATABASE, Store
@@ -79,10 +79,8 @@ def wait_until(is_true: Callable[[], bool], timeout_s: float = 60.0) -> None:
 
 
 def replayed(path: Path) -> Mapping[str, bytes]:
-    jobs, _ = readable_jobs([path])
-    return {
-        run.verdict.run: run.line.encode() for job in judge_jobs(jobs, ReplayOptions()) for run in job.runs
-    }
+    jobs = judge_jobs(find_inputs([path]).jobs, ReplayOptions())
+    return {run.verdict.run: run.line.encode() for job in jobs for run in job.runs}
 
 
 def test_worker_and_replay_give_the_same_bytes_and_the_worker_resumes(
