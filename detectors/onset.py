@@ -136,16 +136,7 @@ def find_onset(
         return Onset(at=last, last_clean=-1, first_bad=last, shape="step", is_confirmed=False)
     y_K = y_K / (float(np.max(np.abs(y_K))) or 1.0)
     c_C = np.arange(least, K)
-    rest_SC = np.stack(
-        [_rest_of_steps(y_K, c_C) if shape == "step" else _rest_of_ramps(y_K, c_C) for shape in shapes]
-    )
-    # A candidate stays possible if either shape allows it.
-    rest_C = rest_SC.min(axis=0)
-    best = int(rest_C.argmin())
-    shape = shapes[int(rest_SC[:, best].argmin())]
-    at = int(c_C[best])
-    possible_C = np.flatnonzero(rest_C - rest_C[best] <= 2.0 * SURE * _noise_variance(y_K, at))
-    low, high = int(c_C[possible_C[0]]), int(c_C[possible_C[-1]])
+    shape, at, low, high = _fit(y_K, c_C, shapes)
     is_confirmed = low == high
     if refine and not is_confirmed and shape == "step" and K >= MIN_REFINED:
         at, is_confirmed = _refine(y_K, at, low, high)
@@ -158,6 +149,20 @@ def find_onset(
         shape=shape,
         is_confirmed=is_confirmed,
     )
+
+
+def _fit(y_K: Floats, c_C: Ints, shapes: tuple[str, ...]) -> tuple[str, int, int, int]:
+    """(best shape, most likely change point, first and last possible one) of the candidates."""
+    rest_SC = np.stack(
+        [_rest_of_steps(y_K, c_C) if shape == "step" else _rest_of_ramps(y_K, c_C) for shape in shapes]
+    )
+    # A candidate stays possible if either shape allows it.
+    rest_C = rest_SC.min(axis=0)
+    best = int(rest_C.argmin())
+    at = int(c_C[best])
+    possible_C = np.flatnonzero(rest_C - rest_C[best] <= 2.0 * SURE * _noise_variance(y_K, at))
+    shape = shapes[int(rest_SC[:, best].argmin())]
+    return shape, at, int(c_C[possible_C[0]]), int(c_C[possible_C[-1]])
 
 
 def _rest_of_steps(y_K: Floats, c_C: Ints) -> Floats:

@@ -106,22 +106,32 @@ class PeerMetric:
         """
         at_K = np.flatnonzero(numbers.present_TR.any(axis=1))
         reset_K = self._resets(at_K, marked_T)
-        if len(at_K) and self.first_iteration < 0:
-            self.first_iteration = int(block.iteration_T[at_K[0]])
         if not len(at_K):
             return at_K, np.empty((0, len(self.ranks_C)))
-        order, start_S, labels = self._segments()
-        groups_SF = np.array([self._group(label) for label in labels]).reshape(-1, at.GROUP)
+        iteration_K = np.ascontiguousarray(block.iteration_T[at_K])
+        if self.first_iteration < 0:
+            self.first_iteration = int(iteration_K[0])
         if len(self.ranks_C) == 1:
-            self._pass_over(block.iteration_T[at_K])
-            self.groups.update(zip(labels, groups_SF, strict=True))
+            self._pass_over(iteration_K)
             return at_K, np.full((len(at_K), 1), np.nan)
         value_KC = np.full((len(at_K), len(self.ranks_C)), np.nan)
         value_KC[:, column_R] = logarithms(numbers, at_K)
+        gate_K = (gates.fast_T[at_K], gates.slow_T[at_K], gates.step_T[at_K])
+        return at_K, self._run(value_KC, iteration_K, (*gate_K, reset_K), on_report)
+
+    def _run(
+        self,
+        value_KC: Floats,
+        iteration_K: Ints,
+        rules_K: Sequence[Array],
+        on_report: Callable[[Report], None] | None,
+    ) -> Floats:
+        """The scores of rows of values; ``rules_K`` are their gates, and whether offsets are learned anew."""
+        order, start_S, labels = self._segments()
+        groups_SF = np.array([self._group(label) for label in labels]).reshape(-1, at.GROUP)
         given_V = np.full(value_KC.size, np.nan)
         self.ints[on_rows.WIDTH], self.ints[on_rows.SEGMENTS] = len(self.ranks_C), len(labels)
         reports = np.zeros(4 * (len(self.ranks_C) + len(labels)) + 4, np.int64)
-        iteration_K = np.ascontiguousarray(block.iteration_T[at_K])
         state: list[Array] = [
             self.ints, self.streams_CF.reshape(-1), groups_SF.reshape(-1), self.ring_CN.reshape(-1),
             self.row_ring, np.zeros(len(self.ranks_C) + 1), np.zeros(3), reports, given_V, order, start_S,
@@ -137,16 +147,8 @@ class PeerMetric:
 
         # Views: while the fold runs, what a report is about can be looked up.
         self.groups.update(zip(labels, groups_SF, strict=True))
-        inputs = (
-            value_KC.reshape(-1),
-            iteration_K,
-            gates.fast_T[at_K],
-            gates.slow_T[at_K],
-            gates.step_T[at_K],
-            reset_K,
-        )
-        fold.FOLD.run(inputs, state, on_stop)
-        return at_K, given_V.reshape(value_KC.shape)
+        fold.FOLD.run((value_KC.reshape(-1), iteration_K, *rules_K), state, on_stop)
+        return given_V.reshape(value_KC.shape)
 
     def stream(self, rank: int) -> Floats:
         """The floats of the stream of ``rank``; the indices are those of `peer_levels`."""
@@ -245,6 +247,8 @@ class PeerMetric:
 
     def _pass_over(self, iteration_K: Ints) -> None:
         """What the fold does to rows of a single column, which has no peers: it counts them."""
+        for label in self._segments()[2]:
+            self._group(label)
         first = int(self.ints[on_rows.ROW]) + 1
         self.ints[on_rows.ROW] += len(iteration_K)
         kept_K = np.arange(max(len(iteration_K) - on_rows.RING, 0), len(iteration_K))

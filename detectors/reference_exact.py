@@ -124,10 +124,7 @@ def compare_exactly(first: IterationBlock, second: IterationBlock) -> ExactCompa
     printed: list[tuple[str, str, str]] = []
     tally = np.zeros((len(common.iteration_T), 2), np.int64)  # compared, different
     checks_T, moves_T = (np.zeros(len(common.iteration_T), np.bool_) for _ in range(2))
-    for metric in judged:
-        both_TR, equal_TR = _equality(first, second, metric, common)
-        if not both_TR.any():
-            continue
+    for metric, both_TR, equal_TR in _comparable(first, second, judged, common):
         compared.append(metric)
         printed += list(_printed(first, second, metric))
         tally += np.stack([both_TR.sum(axis=1), (both_TR & ~equal_TR).sum(axis=1)], axis=1)
@@ -174,6 +171,16 @@ def _moves(values_TR: Floats) -> Flags:
 
 def _is_judged(contract: MetricContract) -> bool:
     return contract.kind is not Kind.SUPPORTING and contract.name not in _NOT_COMPARED
+
+
+def _comparable(
+    first: IterationBlock, second: IterationBlock, metrics: Sequence[str], common: Common
+) -> Iterator[tuple[str, Flags, Flags]]:
+    """Metrics that both report somewhere at once: (metric, reported by both, the same)."""
+    for metric in metrics:
+        both_TR, equal_TR = _equality(first, second, metric, common)
+        if both_TR.any():
+            yield metric, both_TR, equal_TR
 
 
 def _equality(

@@ -5,7 +5,7 @@ Axes: N records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import TypeVar
 
@@ -17,6 +17,7 @@ from .columns import MAX_CELLS, admit
 from .labels import Labels, labels_from_rows
 
 Scalar = TypeVar("Scalar", bound=np.generic)
+Keys = NDArray[np.int32]
 
 
 def concatenate(batches: Sequence[RecordBatch], max_cells: int = MAX_CELLS) -> RecordBatch:
@@ -32,15 +33,7 @@ def concatenate(batches: Sequence[RecordBatch], max_cells: int = MAX_CELLS) -> R
     names = dict.fromkeys(name for batch in batches for name in batch.numbers)
     checksum_names = dict.fromkeys(name for batch in batches for name in batch.checksums)
     admitted, refused = admit([*names, *checksum_names], starts[-1], max_cells)
-    own = [np.array([runs[name] for name in batch.runs], np.int32)[batch.run_N] for batch in batches]
-    keys = (
-        _join(own, np.int32),
-        _join([batch.attempt_N for batch in batches], np.int32),
-        _join([batch.rank_N for batch in batches], np.int32),
-        _join([batch.iteration_N for batch in batches], np.int64),
-        _join([batch.microbatch_N for batch in batches], np.int32),
-    )
-    run_N, attempt_N, rank_N, iteration_N, microbatch_N = keys
+    keys = run_N, attempt_N, rank_N, iteration_N, microbatch_N = _join_keys(batches, runs)
     return RecordBatch(
         runs=tuple(runs),
         run_N=run_N,
@@ -91,6 +84,20 @@ def joined(parts: Iterable[RecordBatch], max_cells: int = MAX_CELLS) -> list[Rec
 
 def _join(parts: Sequence[NDArray[Scalar]], dtype: type[Scalar]) -> NDArray[Scalar]:
     return np.concatenate(parts, dtype=dtype) if parts else np.empty(0, dtype)
+
+
+def _join_keys(
+    batches: Sequence[RecordBatch], runs: Mapping[str, int]
+) -> tuple[Keys, Keys, Keys, NDArray[np.int64], Keys]:
+    """Run, attempt, rank, iteration and microbatch of all; a run by its place among all ``runs``."""
+    own = [np.array([runs[name] for name in batch.runs], np.int32)[batch.run_N] for batch in batches]
+    return (
+        _join(own, np.int32),
+        _join([batch.attempt_N for batch in batches], np.int32),
+        _join([batch.rank_N for batch in batches], np.int32),
+        _join([batch.iteration_N for batch in batches], np.int64),
+        _join([batch.microbatch_N for batch in batches], np.int32),
+    )
 
 
 def _join_origins(batches: Sequence[RecordBatch]) -> frozenset[tuple[str, str]] | None:

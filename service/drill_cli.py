@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .edge import outer_edge
+
+if TYPE_CHECKING:
+    from firstfault.drill.rig.drilling import RigDrill
 
 app = typer.Typer(invoke_without_command=True)
 
@@ -118,9 +121,6 @@ def drill(
     with outer_edge():
         from firstfault.drill.rig.drilling import RigDrill
 
-        from .drill_command import list_scenarios, naming_files, write_all, write_drill
-        from .rig_command import is_of_rig, list_kinds, refuse_beside_all, write_rig_drill
-
         asked = RigDrill(
             kind=kind,
             site=site,
@@ -141,24 +141,42 @@ def drill(
             precision=precision,
             engine=engine,
         )
-        with naming_files():
-            if is_listing:
-                list_scenarios()
-                list_kinds()
-            elif is_all:
-                refuse_beside_all(asked, scenario, twin)
-                write_all(out or Path())
-            elif is_of_rig(asked, scenario, twin):
-                write_rig_drill(asked, out, twin)
-            else:
-                write_drill(
-                    scenario or "drift_param",
-                    seed=seed,
-                    ranks=8 if ranks is None else ranks,
-                    iterations=iterations,
-                    out=out,
-                    engine=engine,
-                )
+        if is_listing:
+            _list()
+        else:
+            _write(asked, scenario, out, twin, is_all=is_all)
+
+
+def _list() -> None:
+    from .drill_command import list_scenarios, naming_files
+    from .rig_command import list_kinds
+
+    with naming_files():
+        list_scenarios()
+        list_kinds()
+
+
+def _write(
+    asked: RigDrill, scenario: str | None, out: Path | None, twin: Path | None, *, is_all: bool
+) -> None:
+    from .drill_command import naming_files, write_all, write_drill
+    from .rig_command import is_of_rig, refuse_beside_all, write_rig_drill
+
+    with naming_files():
+        if is_all:
+            refuse_beside_all(asked, scenario, twin)
+            write_all(out or Path())
+        elif is_of_rig(asked, scenario, twin):
+            write_rig_drill(asked, out, twin)
+        else:
+            write_drill(
+                scenario or "drift_param",
+                seed=asked.seed,
+                ranks=8 if asked.ranks is None else asked.ranks,
+                iterations=asked.iterations,
+                out=out,
+                engine=asked.engine,
+            )
 
 
 @app.command()

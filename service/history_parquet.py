@@ -89,8 +89,7 @@ class ValueNames:
         if metric in self.numbers:
             return [f"n{self.numbers.index(metric)}"]
         if metric in self.checksums:
-            at = self.checksums.index(metric)
-            return [f"h{at}", f"l{at}"]
+            return [f"{word}{self.checksums.index(metric)}" for word in "hl"]
         return []
 
 

@@ -84,12 +84,10 @@ def summarise(
         finite_T = np.count_nonzero(finite_TR, axis=1)
     for name, share in zip(STATISTICS, (0.0, 0.25, 0.5, 0.75, 1.0), strict=True):
         rows[name] = _quantile(sorted_TR, finite_T, share, same=all_finite)
-    rows["min_rank"] = _rank_of(
-        ranks_R, finite_T, _filled(values_TR, finite_TR, all_finite, np.inf).argmin(1)
-    )
-    rows["max_rank"] = _rank_of(
-        ranks_R, finite_T, _filled(values_TR, finite_TR, all_finite, -np.inf).argmax(1)
-    )
+    low_T = _filled(values_TR, finite_TR, all_finite, np.inf).argmin(1)
+    high_T = _filled(values_TR, finite_TR, all_finite, -np.inf).argmax(1)
+    rows["min_rank"] = _rank_of(ranks_R, finite_T, low_T)
+    rows["max_rank"] = _rank_of(ranks_R, finite_T, high_T)
     return rows
 
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ingest.decode import Decoder
 from ingest.spool import Spool
@@ -20,6 +20,11 @@ from .pipeline import Pipeline
 from .store import Store
 from .warm_up import Compiler, load
 from .worker import Worker
+
+if TYPE_CHECKING:
+    from ingest.kafka_source import KafkaHealth
+
+    from .publish import PublisherCounts
 
 log = logging.getLogger(__name__)
 
@@ -52,20 +57,6 @@ def work_on_kafka(
             now = source.health()
             return now.unavailable_since is None and now.lag_messages in (None, 0)
 
-        def health() -> Mapping[str, Any]:
-            now = source.health()
-            return {
-                "unavailable_since": now.unavailable_since,
-                "reason": now.reason,
-                "lag_messages": now.lag_messages,
-                "skipped_messages": now.skipped_messages,
-                "starved": list(now.starved),
-                "published": outlet.counts.sent,
-                "dropped_verdicts": outlet.counts.dropped_verdicts,
-                "dropped_dead_letters": outlet.counts.dropped_dead_letters,
-                "history": dict(history.health()),
-            }
-
         worker = Worker(
             store,
             make,
@@ -74,7 +65,7 @@ def work_on_kafka(
             outlet=outlet,
             say=say,
             is_caught_up=is_caught_up,
-            health=health,
+            health=lambda: _kafka_health(source.health(), outlet.counts, history),
             history=history,
         )
         source = KafkaSource(kafka, Decoder(settings.decode), worker.claim)
@@ -82,6 +73,20 @@ def work_on_kafka(
         log.info("worker started", extra={"source": kafka.topics.telemetry, "store": store.database.place})
         worker.run(source, stop)
     log.info("worker stopped")
+
+
+def _kafka_health(now: KafkaHealth, sent: PublisherCounts, history: HistoryWriter) -> Mapping[str, Any]:
+    return {
+        "unavailable_since": now.unavailable_since,
+        "reason": now.reason,
+        "lag_messages": now.lag_messages,
+        "skipped_messages": now.skipped_messages,
+        "starved": list(now.starved),
+        "published": sent.sent,
+        "dropped_verdicts": sent.dropped_verdicts,
+        "dropped_dead_letters": sent.dropped_dead_letters,
+        "history": dict(history.health()),
+    }
 
 
 def work_on_spool(

@@ -19,28 +19,13 @@ Json = dict[str, Any]
 
 def an_incident(**changes: Any) -> Json:
     """A confirmed silent drift of rank 3 since iteration 1200, as a verdict shows it."""
-    first = {
-        "attempt": 0,
-        "ranks": [3],
-        "rank_count": 1,
-        "scope": "ranks",
-        "tie": False,
-        "iteration": 1200,
-        "interval": [1190, 1200],
-        "phase": "state",
-        "metric": "param_checksum",
-        "suspects": [{"rank": 3, "host": "node-07", "device": None, "why": "its checksum is the odd one"}],
-        "victims": [],
-        "victim_count": 0,
-        "note": "",
-    }
     incident = {
         "id": "a1",
         "label": "silent_drift",
         "pattern": "replica_divergence",
         "certainty": "confirmed",
         "severity": "critical",
-        "first": {**first, **changes.pop("first", {})},
+        "first": {**_first_place(), **changes.pop("first", {})},
         "detected_at_iteration": 1200,
         "chain": [{"label": "silent_drift", "iteration": 1200}],
         "causes": [{"kind": "hardware", "stage": "after_reduce", "confidence": 0.6, "because": ["one rank"]}],
@@ -65,6 +50,24 @@ def an_incident(**changes: Any) -> Json:
         "advice": [{"action": "drain_host", "target": "node-07", "command": "cordon node-07"}],
     }
     return {**incident, **changes}
+
+
+def _first_place() -> Json:
+    return {
+        "attempt": 0,
+        "ranks": [3],
+        "rank_count": 1,
+        "scope": "ranks",
+        "tie": False,
+        "iteration": 1200,
+        "interval": [1190, 1200],
+        "phase": "state",
+        "metric": "param_checksum",
+        "suspects": [{"rank": 3, "host": "node-07", "device": None, "why": "its checksum is the odd one"}],
+        "victims": [],
+        "victim_count": 0,
+        "note": "",
+    }
 
 
 def a_verdict(run: str = "llama-7b", *incidents: Json, **changes: Any) -> Json:

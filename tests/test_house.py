@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
@@ -29,6 +30,14 @@ DATA_FILES = {
     *SCHEMA,
     *PAGE,
 }
+
+MAX_FUNCTION_LINES = 40
+"""Of a function without its docstring."""
+LONG_HEADS = re.compile(r"^ *import typer$|^# ruff: noqa: PLR0917$", re.MULTILINE)
+"""What stands in files of commands, and of loops that are compiled. Their functions are measured without
+their arguments, which name the options one by one, or the state array by array."""
+MAX_LINES, MAX_LINES_OF_TESTS = 300, 500
+"""A file of tests is a list of claims, of which each is read by itself."""
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +75,57 @@ def commands() -> Iterator[str]:
                 yield from walk(one, f"{path} {name}")
 
     return walk(typer.main.get_command(app), "firstfault")
+
+
+def sources() -> Iterator[Path]:
+    for package in (*PACKAGES, "tests", "bench"):
+        yield from sorted((ROOT / package).rglob("*.py"))
+
+
+def lengths(source: str) -> Iterator[tuple[str, int]]:
+    """The name of each function and how many lines it has."""
+    has_long_heads = LONG_HEADS.search(source) is not None
+    for one in ast.walk(ast.parse(source)):
+        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert one.end_lineno is not None
+            said = one.body[0] if ast.get_docstring(one) is not None else None
+            spared = (said.end_lineno or said.lineno) - said.lineno + 1 if said is not None else 0
+            first = one.body[0].lineno if has_long_heads else one.lineno
+            yield one.name, one.end_lineno - first + 1 - spared
+
+
+def test_no_file_is_too_long_to_be_read_at_once() -> None:
+    found = {str(path.relative_to(ROOT)): len(path.read_text("utf-8").splitlines()) for path in sources()}
+    assert len(found) > 700
+    limits = {name: MAX_LINES_OF_TESTS if name.startswith("tests/") else MAX_LINES for name in found}
+    assert [(name, lines) for name, lines in found.items() if lines > limits[name]] == []
+
+
+def test_no_function_is_too_long_to_be_read_at_once() -> None:
+    found = [
+        (str(path.relative_to(ROOT)), *one) for path in sources() for one in lengths(path.read_text("utf-8"))
+    ]
+    assert len(found) > 5000
+    assert [one for one in found if one[-1] > MAX_FUNCTION_LINES] == []
+
+
+def test_the_length_of_a_function_is_that_of_what_it_does() -> None:
+    assert list(lengths('def f(\n    a,\n):\n    """Say.\n\n    More.\n    """\n    return a\n')) == [
+        ("f", 4)
+    ]
+    assert list(lengths("import typer\n\ndef f(\n    a,\n):\n    return a\n")) == [("f", 1)]
+
+
+def test_no_test_stands_where_it_is_not_collected() -> None:
+    forgotten = [
+        str(path.relative_to(ROOT))
+        for path in sources()
+        if not path.name.startswith("test_")
+        and re.search(r"^(    )?def test_", path.read_text("utf-8"), re.MULTILINE)
+    ]
+    assert forgotten == []
+    nested = [path for path in sources() if path.name.startswith("test_") and path.parent != ROOT / "tests"]
+    assert nested == []
 
 
 def test_every_command_is_in_the_readme(readme: str) -> None:

@@ -123,24 +123,28 @@ def test_the_last_verdict_of_an_outage_arrives_after_it(broker: LocalKafka, new_
     publisher.close()
 
 
+class Sent:
+    """A future, and the hands that settle it."""
+
+    def add_callback(self, callback: Callable[[object], None]) -> None:
+        self.arrive = callback
+
+    def add_errback(self, callback: Callable[[Exception], None]) -> None:
+        self.fail = callback
+
+
+class Producer:
+    """Keeps what is sent, each with its future."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[bytes, Sent]] = []
+
+    def send(self, **message: Any) -> Sent:
+        self.sent.append((message["value"], Sent()))
+        return self.sent[-1][1]
+
+
 def test_a_verdict_that_fails_after_a_newer_one_went_out_is_not_sent_behind_it() -> None:
-    class Sent:
-        """A future, and the hands that settle it."""
-
-        def add_callback(self, callback: Callable[[object], None]) -> None:
-            self.arrive = callback
-
-        def add_errback(self, callback: Callable[[Exception], None]) -> None:
-            self.fail = callback
-
-    class Producer:
-        def __init__(self) -> None:
-            self.sent: list[tuple[bytes, Sent]] = []
-
-        def send(self, **message: Any) -> Sent:
-            self.sent.append((message["value"], Sent()))
-            return self.sent[-1][1]
-
     def wait_for(count: int) -> None:
         while len(producer.sent) < count:
             time.sleep(0.001)

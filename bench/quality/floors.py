@@ -37,6 +37,7 @@ def floors(rows: Sequence[Row]) -> list[Floor]:
         *_nan(rows),
         *_explosions(plain),
         *_drifts(plain),
+        *_slower_declines(plain),
         *_quiet(plain),
     ]
 
@@ -168,6 +169,9 @@ def _drifts(rows: Sequence[Row]) -> Iterator[Floor]:
         bound=0.9,
         figure=share_of(caught, _is_narrow),
     )
+
+
+def _slower_declines(rows: Sequence[Row]) -> Iterator[Floor]:
     slower = _slower(rows, "slower")
     yield Floor(
         name="slower decline on one curve: suspected or found",

@@ -17,6 +17,7 @@ from .heartbeats import beats, waiting
 from .plans import Plan
 from .replica import Metrics, Replica, Snapshot
 from .scenarios import FaultKind
+from .training import Cadence
 
 _EPOCH_S = 1_764_500_000.0
 """Start of every drill's clock: an ordinary date, the same for all."""
@@ -181,7 +182,7 @@ def _ordered(metrics: Metrics) -> Metrics:
 
 
 def _run_start(plan: Plan, attempt: int, first: int) -> dict[str, object]:
-    training, cadence = plan.scenario.training, plan.scenario.cadence
+    training = plan.scenario.training
     scaler = None
     if training.is_fp16:
         scaler = {
@@ -202,19 +203,7 @@ def _run_start(plan: Plan, attempt: int, first: int) -> dict[str, object]:
         "loss_convention": "local mean over tokens, nats",
         "norm_convention": "L2, unscaled, before clipping",
         "clip_norm": training.clip_norm,
-        "cadence": {
-            name: every
-            for name, every in {
-                "param_checksum": cadence.param_checksum,
-                "optim_checksum": cadence.optim_checksum,
-                "canary_checksum": cadence.canary,
-                "canary_loss": cadence.canary,
-                "repeat_checksum/canary": cadence.canary,
-                **dict.fromkeys(_SKETCHES, cadence.grad_sketch),
-                "local_grad_norm/bucket0": cadence.bucket_norm,
-            }.items()
-            if every
-        },
+        "cadence": _cadence(plan.scenario.cadence),
         "deterministic": True,
         "software": f"torch {torch.__version__.partition('+')[0]}",
         "checkpoint_directory": "checkpoints",
@@ -222,6 +211,20 @@ def _run_start(plan: Plan, attempt: int, first: int) -> dict[str, object]:
     if attempt:
         fields["parent"] = {"run": plan.run, "attempt": attempt - 1, "iteration": first - 1}
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _cadence(cadence: Cadence) -> dict[str, int]:
+    """Every how many iterations a metric is reported that is not in every record."""
+    every = {
+        "param_checksum": cadence.param_checksum,
+        "optim_checksum": cadence.optim_checksum,
+        "canary_checksum": cadence.canary,
+        "canary_loss": cadence.canary,
+        "repeat_checksum/canary": cadence.canary,
+        **dict.fromkeys(_SKETCHES, cadence.grad_sketch),
+        "local_grad_norm/bucket0": cadence.bucket_norm,
+    }
+    return {name: iterations for name, iterations in every.items() if iterations}
 
 
 def _path(iteration: int) -> str:
