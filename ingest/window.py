@@ -184,14 +184,9 @@ class Window:
         return np.searchsorted(ranks_R, rank_N)
 
     def _admit_ranks(self, rank_N: Ranks) -> None:
-        known = self.ranks_R
-        lowest, greatest = int(rank_N.min()), int(rank_N.max())
-        if (
-            len(known)
-            and known[-1] - known[0] == len(known) - 1
-            and known[0] <= lowest
-            and greatest <= known[-1]
-        ):
+        known, lowest, greatest = self.ranks_R, int(rank_N.min()), int(rank_N.max())
+        is_gapless = len(known) > 0 and known[-1] - known[0] == len(known) - 1
+        if is_gapless and known[0] <= lowest and greatest <= known[-1]:
             return
         seen = np.flatnonzero(np.bincount(rank_N - lowest)) + lowest
         new = np.setdiff1d(seen.astype(np.int32), known, assume_unique=True)
