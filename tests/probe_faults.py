@@ -80,7 +80,9 @@ class Injector:
         self.in_place("reduce_in", bucket.buffer())
         if self.at("dropped") is not None:
             bucket.buffer().zero_()
-        mean = allreduce_hook(distributed.group.WORLD, bucket)
+        everybody = distributed.group.WORLD
+        assert everybody is not None, "the group is there before the first bucket"
+        mean = allreduce_hook(everybody, bucket)
         return mean.then(self._result)
 
     def _result(self, done: torch.futures.Future[torch.Tensor]) -> torch.Tensor:

@@ -28,8 +28,6 @@ from .probe_faults import FaultyLinear, Injector, ProcessFault
 from .probe_layouts import found_layouts
 
 WIDTH, DEPTH, SAMPLES = 16, 3, 8
-EVERY = WatchConfig(parameters=1, optimizer_state=1, grad_sketch=1, sketch_groups=1)
-"""Looks at everything in each iteration, so that what a fault changes shows at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +38,12 @@ class Case:
     fault: dict[str, Any] | None = None
     iterations: int = 48
     wrap: str = "ddp"
-    """ddp, fsdp, hsdp or single."""
+    """ddp, fsdp, hsdp, single, or compiled (DDP within torch.compile)."""
     precision: str = "fp32"
     """fp32, bf16 (autocast) or fp16 (autocast to bf16, with a loss scale: the CPU trains in no fp16)."""
     microbatches: int = 1
+    state_every: int = 1
+    """Iterations between checksums; all else comes in each, so that what a fault changes shows at once."""
     comm_hook: bool = False
     """Whether the trainer brings a communication hook of its own: it is where a reduction is struck."""
     probe: bool = True
@@ -133,7 +133,7 @@ class Training:
             self.model.register_comm_hook(None, lambda _, bucket: self.injector.all_reduce(bucket))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
         self.scaler = (
-            torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=30)
+            torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=50)
             if case.precision == "fp16"
             else None
         )
@@ -197,6 +197,8 @@ def wrapped(net: nn.Module, wrap: str, ranks: int) -> nn.Module:
         return net
     if wrap == "ddp":
         return DistributedDataParallel(net)
+    if wrap == "compiled":  # without generated code, which takes a compiler and a minute
+        return torch.compile(DistributedDataParallel(net), backend="eager")  # type: ignore[return-value]
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -239,7 +241,9 @@ def run_case(spec: JobSpec, case: Case, rank: int) -> None:
     if case.probe:
         sink = spec.sink or str(Path(spec.folder) / f"{case.run}.jsonl")
         probe = firstfault.Probe(run=case.run, sink=sink)
-        probe.watch(training.model, training.optimizer, scaler=training.scaler, config=EVERY)
+        every = case.state_every
+        config = WatchConfig(parameters=every, optimizer_state=every, grad_sketch=1, sketch_groups=1)
+        probe.watch(training.model, training.optimizer, scaler=training.scaler, config=config)
     training.run(probe)
     if probe is not None:
         probe.close(timeout_s=10.0)

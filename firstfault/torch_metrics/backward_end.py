@@ -43,7 +43,7 @@ class BackwardEnd:
 
     def attach(self, watch: Watch, gradients: Gradients) -> None:
         self._watch, self._gradients = watch, gradients
-        model = watch.model
+        model = getattr(watch.model, "_orig_mod", watch.model)  # within torch.compile
         is_parallel = isinstance(model, nn.parallel.DistributedDataParallel)
         self._is_reduced = is_parallel and watch.world_size > 1
         # with a static graph the first pass reduces everything before any callback of ours
