@@ -44,6 +44,8 @@ class Case:
     microbatches: int = 1
     state_every: int = 1
     """Iterations between checksums; all else comes in each, so that what a fault changes shows at once."""
+    canary_every: int = 0
+    """Iterations between canaries; 0: as often as their cost allows."""
     comm_hook: bool = False
     """Whether the trainer brings a communication hook of its own: it is where a reduction is struck."""
     probe: bool = True
@@ -242,7 +244,13 @@ def run_case(spec: JobSpec, case: Case, rank: int) -> None:
         sink = spec.sink or str(Path(spec.folder) / f"{case.run}.jsonl")
         probe = firstfault.Probe(run=case.run, sink=sink)
         every = case.state_every
-        config = WatchConfig(parameters=every, optimizer_state=every, grad_sketch=1, sketch_groups=1)
+        config = WatchConfig(
+            parameters=every,
+            optimizer_state=every,
+            grad_sketch=1,
+            sketch_groups=1,
+            canary_every=case.canary_every,
+        )
         probe.watch(training.model, training.optimizer, scaler=training.scaler, config=config)
     training.run(probe)
     if probe is not None:

@@ -141,6 +141,18 @@ SHARDED = [
     Struck(site="parameter", value="nan", seen_by="nonfinite_param", label="nan", wrap="fsdp"),
 ]
 FAULTS = [*FINITE, *NONFINITE, *SHARDED]
+CANARY = 4
+"""Iterations between canaries where a unit is wrong for good."""
+UNITS = {
+    f"unit-{site}": Case(
+        run=f"unit-{site}",
+        # a thousandth too much: no curve shows it, and all replicas take it over
+        fault={"site": site, "value": "1.001", "rank": STRUCK, "iteration": STRIKE, "lasts": True},
+        iterations=3 * CANARY,
+        canary_every=CANARY,
+    )
+    for site in ("forward", "act_grad", "weight_grad")
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +186,7 @@ def launched(
         folder=str(folder),
         ranks=RANKS,
         port=free_port(),
-        cases=[*golden.values(), *(one.case() for one in FAULTS)],
+        cases=[*golden.values(), *(one.case() for one in FAULTS), *UNITS.values()],
         sink=f"kafka://{broker.address}/{topic}",
         layouts=True,
     )
@@ -282,6 +294,21 @@ def test_the_verdict_by_way_of_kafka_names_rank_and_iteration(launched: Launched
     assert tuple(first["ranks"]) == fault.named
     assert first["interval"] == [fault.strike - 1, fault.strike]
     assert first["iteration"] == fault.strike
+
+
+@pytest.mark.parametrize("run", UNITS)
+def test_a_unit_that_is_wrong_before_the_reduction_is_named_by_the_canary(
+    launched: Launched, run: str
+) -> None:
+    verdict = launched.verdicts[run]
+    (incident,) = verdict["incidents"]
+    assert verdict["label"] == "silent_drift"
+    assert incident["first"]["ranks"] == [STRUCK]
+    assert incident["first"]["metric"] == "canary_checksum"
+    assert incident["first"]["interval"] == [CANARY, 2 * CANARY]
+    # all replicas have taken the same wrong steps since
+    state = {launched.values[run][2 * CANARY, rank]["param_checksum"] for rank in range(RANKS)}
+    assert len(state) == 1
 
 
 def test_runs_without_a_fault_are_healthy(launched: Launched) -> None:
