@@ -9,9 +9,10 @@ import math
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from firstfault.telemetry import MAX_RUN_BYTES
@@ -22,7 +23,7 @@ from .blocks import RecordBatch
 from .errors import UnreadableInput
 from .log_reader import FileConfig, Understood
 from .scalar_names import names_of
-from .scalar_points import Points, assemble, batches
+from .scalar_points import MAX_POINTS, Points, assemble, batches
 
 _RUNS = "select run_uuid, name from runs where lifecycle_stage is not 'deleted' order by start_time, run_uuid"
 _METRICS = (
@@ -32,6 +33,11 @@ _WANTED = {
     "runs": {"run_uuid", "name"},
     "metrics": {"key", "value", "is_nan", "step", "timestamp", "run_uuid"},
 }
+
+
+_CHECKED_BYTES = 1 << 28
+"""256 MiB of database are gone through in a second."""
+_Row = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +55,13 @@ def read(path: Path, defaults: Defaults, config: FileConfig) -> Iterator[tuple[R
     try:
         with closing(_open(path)) as database:
             _check(database, path)
+            damage = _damage(database, path)
             runs = _runs(database)
             found = 0
             for run in runs:
-                for pair in _read_run(database, run, path, defaults, config):
+                for batch, understood in _read_run(database, run, path, defaults, config):
                     found += 1
-                    yield pair
+                    yield batch, replace(understood, doubt=understood.doubt or damage)
     except sqlite3.Error as error:
         raise UnreadableInput(f"{path}: a damaged SQLite database: {error}") from error
     if not found:
@@ -66,6 +73,8 @@ def _open(path: Path) -> sqlite3.Connection:
     from urllib.parse import quote
 
     database = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1", uri=True)
+    # without it SQLite reads nothing of a file that is shorter than it says; nothing can be written here
+    database.execute("pragma writable_schema = on")
     database.text_factory = lambda raw: raw.decode("utf-8", "replace")
     return database
 
@@ -99,11 +108,18 @@ def _runs(database: sqlite3.Connection) -> list[_Run]:
 def _read_run(
     database: sqlite3.Connection, run: _Run, path: Path, defaults: Defaults, config: FileConfig
 ) -> Iterator[tuple[RecordBatch, Understood]]:
-    points = Points()
-    for key, value, is_nan, step, time_ms in database.execute(_METRICS, (run.id,)):
-        number = _number(value, is_nan)
-        if number is not None and isinstance(step, int) and isinstance(time_ms, int | float):
-            points.add(str(key), step, time_ms / 1000, number)
+    points, doubt = Points(), ""
+    try:
+        _take(points, database.execute(_METRICS, (run.id,)))
+    except sqlite3.Error as error:
+        points, doubt = (
+            Points(),
+            f"the database is damaged ({error}): only a part of {run.name!r} could be read",
+        )
+        rows: list[_Row] = []
+        with suppress(sqlite3.Error):
+            rows.extend(_as_it_lies(database, run))
+        _take(points, sorted(rows, key=lambda row: (str(row[4]).zfill(20), str(row[3]).zfill(20))))
     if not len(points):
         return
     named = names_of(points, config.columns, "step")
@@ -113,9 +129,35 @@ def _read_run(
         counter=assembled.counter,
         columns=named.columns,
         remarks=(*named.remarks, *assembled.remarks),
+        doubt=doubt,
     )
     for batch in batches(points, assembled, named, replace(defaults, run=run.name), source=str(path)):
         yield batch, understood
+
+
+def _take(points: Points, rows: Iterable[_Row]) -> None:
+    for key, value, is_nan, step, time_ms in rows:
+        number = _number(value, is_nan)
+        if number is not None and isinstance(step, int) and isinstance(time_ms, int | float):
+            points.add(str(key), step, time_ms / 1000, number)
+
+
+def _as_it_lies(database: sqlite3.Connection, run: _Run) -> Iterator[_Row]:
+    """The rows of a run in the order of the file, up to the first that cannot be read: nothing is sorted."""
+    query = "select key, value, is_nan, step, timestamp, run_uuid from metrics not indexed"
+    for *row, owner in islice(database.execute(query), MAX_POINTS):
+        if owner == run.id:
+            yield tuple(row)
+
+
+def _damage(database: sqlite3.Connection, path: Path) -> str:
+    """What SQLite finds wrong with its file; empty where nothing is, or the file is too large for that."""
+    if path.stat().st_size > _CHECKED_BYTES:
+        return ""
+    found = ""
+    with suppress(sqlite3.Error):
+        (found,) = database.execute("pragma quick_check(1)").fetchone()
+    return "" if found == "ok" else "the database is damaged, and rows may be missing"
 
 
 def _number(value: object, is_nan: object) -> float | None:

@@ -32,6 +32,11 @@ from .tensor_scalar import TENSOR, scalar_of
 MAX_RECORD_BYTES = 1 << 28
 """A record beyond it is damage: 256 MiB. Graphs and images, which are passed over, are below."""
 
+HEAVY_SHARE = 20
+"""One part of so many that is lost makes a run too little to judge: a NaN may have stood there."""
+SEARCHED_BYTES = 1 << 25
+"""How far behind damage the next record is looked for: 32 MiB, beyond any record but a large image's."""
+
 _LENGTH, _CRC = struct.Struct("<Q"), struct.Struct("<I")
 _HEADER_BYTES = _LENGTH.size + _CRC.size
 _MESSAGES = {
@@ -53,6 +58,8 @@ class _Damage:
     is_cut: bool = False
     bad: int = 0
     stopped_at: int | None = None
+    read_bytes: int = 0
+    lost_bytes: int = 0
 
     def remarks(self, name: str) -> Iterator[str]:
         """Sentences for a person."""
@@ -62,6 +69,11 @@ class _Damage:
             yield f"{name}: {self.bad} records with a wrong checksum were passed over"
         if self.stopped_at is not None:
             yield f"{name} is damaged at byte {self.stopped_at}; what came before is judged"
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether so much was lost that what is left does not show how the run went."""
+        return self.stopped_at is not None or self.lost_bytes * HEAVY_SHARE > self.read_bytes
 
 
 def read(path: Path, defaults: Defaults, config: FileConfig) -> Iterator[tuple[RecordBatch, Understood]]:
@@ -73,8 +85,11 @@ def read(path: Path, defaults: Defaults, config: FileConfig) -> Iterator[tuple[R
     files = event_files(path) if path.is_dir() else [path]
     points = Points()
     remarks: list[str] = []
+    doubt = ""
     for part, file in enumerate(files):
-        remarks += _read_file(file, points, part)
+        damage = _read_file(file, points, part)
+        remarks += damage.remarks(file.name)
+        doubt = f"a part of {file.name} is damaged and could not be read" if damage.is_heavy else doubt
     if not len(points):
         raise UnreadableInput(f"{path}: {'; '.join(['holds no scalar', *remarks])}")
     lanes = lanes_of(*(np.array(each) for each in (points.name_P, points.part_P, points.time_P)))
@@ -85,7 +100,8 @@ def read(path: Path, defaults: Defaults, config: FileConfig) -> Iterator[tuple[R
     for at, lane in enumerate(lanes):
         own = points if len(lanes) == 1 else points.of_parts(lane)
         run = f"{defaults.run}-{at + 1}" if len(lanes) > 1 else defaults.run
-        yield from _of_run(own, replace(defaults, run=run), config, remarks, path)
+        for batch, understood in _of_run(own, replace(defaults, run=run), config, remarks, path):
+            yield batch, replace(understood, doubt=doubt)
 
 
 def _of_run(
@@ -103,8 +119,8 @@ def _of_run(
         yield batch, understood
 
 
-def _read_file(path: Path, points: Points, part: int) -> list[str]:
-    """Adds the scalars of one file; sentences about damage."""
+def _read_file(path: Path, points: Points, part: int) -> _Damage:
+    """Adds the scalars of one file; what was damaged."""
     damage = _Damage()
     event_class = _event_class()
     try:
@@ -113,7 +129,7 @@ def _read_file(path: Path, points: Points, part: int) -> list[str]:
                 _take(event_class, data, points, part, damage)
     except OSError as error:
         raise UnreadableInput(f"{path}: {error.strerror}") from error
-    return list(damage.remarks(path.name))
+    return damage
 
 
 def _take(event_class: Any, data: bytes, points: Points, part: int, damage: _Damage) -> None:
@@ -129,18 +145,19 @@ def _take(event_class: Any, data: bytes, points: Points, part: int, damage: _Dam
 
 
 def _records(stream: BinaryIO, damage: _Damage) -> Iterator[bytes]:
-    """The records whose checksums hold; a wrong length ends the file, since nothing after it has a place."""
+    """The records whose checksums hold; behind a wrong length the next one is searched by its checksum."""
     from crc32c import crc32c
 
     while header := stream.read(_HEADER_BYTES):
         if len(header) < _HEADER_BYTES:
             damage.is_cut = bool(header.strip(b"\0"))
             return
-        (size,), (crc,) = _LENGTH.unpack_from(header), _CRC.unpack_from(header, _LENGTH.size)
-        if crc != _masked(crc32c(header[: _LENGTH.size])) or size > MAX_RECORD_BYTES:
-            # A file that was given its space before it was written ends in zeros.
-            damage.stopped_at = None if not header.strip(b"\0") else stream.tell() - _HEADER_BYTES
-            return
+        if not _is_header(header):
+            if not _seek_record(stream, header, damage):
+                return
+            continue
+        (size,) = _LENGTH.unpack_from(header)
+        damage.read_bytes += size
         data = stream.read(size + _CRC.size)
         if len(data) < size + _CRC.size:
             damage.is_cut = True
@@ -149,6 +166,37 @@ def _records(stream: BinaryIO, damage: _Damage) -> Iterator[bytes]:
             yield data[:size]
         else:
             damage.bad += 1
+            damage.lost_bytes += size
+
+
+def _is_header(header: bytes) -> bool:
+    """Whether a length is one that was written: its checksum holds, and a record may have it."""
+    from crc32c import crc32c
+
+    (size,), (crc,) = _LENGTH.unpack_from(header), _CRC.unpack_from(header, _LENGTH.size)
+    return bool(crc == _masked(crc32c(header[: _LENGTH.size])) and size <= MAX_RECORD_BYTES)
+
+
+def _seek_record(stream: BinaryIO, header: bytes, damage: _Damage) -> bool:
+    """Go to the next record behind damage that begins with ``header``; whether there is one."""
+    start = stream.tell() - len(header)
+    window = header + stream.read(SEARCHED_BYTES)
+    bytes_N = np.frombuffer(window, np.uint8)
+    if not bytes_N.any():
+        return False  # a file that was given its space before it was written ends in zeros
+    lengths_N = bytes_N[: max(len(bytes_N) - _HEADER_BYTES + 1, 0)]
+    # A length is below 2**32, so that its upper half is zeros, and it is not 0.
+    is_zero_N = np.convolve(bytes_N == 0, np.ones(4, np.int8))[3 : 3 + len(bytes_N)] == 4
+    is_length_N = is_zero_N[4 : 4 + len(lengths_N)] & ~is_zero_N[: len(lengths_N)]
+    for at in np.flatnonzero(is_length_N).tolist():
+        if at and _is_header(window[at : at + _HEADER_BYTES]):
+            damage.bad += 1
+            damage.lost_bytes += at
+            damage.read_bytes += at
+            stream.seek(start + at)
+            return True
+    damage.stopped_at = start
+    return False
 
 
 def _masked(crc: int) -> int:

@@ -30,6 +30,10 @@ from .sniff_binary import WANDB_MARK
 
 MAX_RECORD_BYTES = 1 << 26
 """A record beyond it is damage: 64 MiB, a thousand times a history row of ten thousand metrics."""
+HEAVY_SHARE = 20
+"""One record of so many that is damaged makes a run too little to judge: a NaN may have stood there."""
+MAX_SEARCHES = 4096
+"""Damaged places behind which the next fragment is searched inside its block; then the next block is next."""
 STEP, TIME = "_step", "_timestamp"
 
 _BLOCK_BYTES = 1 << 15
@@ -64,6 +68,10 @@ class _State:
     """What was read so far beside the points."""
 
     bad: int = 0
+    lost_bytes: int = 0
+    read_bytes: int = 0
+    searches: int = 0
+    """How often the next fragment was looked for behind damage."""
     is_cut: bool = False
     rows: int = 0
     name: str = ""
@@ -77,6 +85,12 @@ class _State:
             yield "it ends inside a record (its run was killed?); what came before is judged"
         if self.bad:
             yield f"{self.bad} damaged records were passed over"
+
+    @property
+    def doubt(self) -> str:
+        """Why what is left does not show how the run went; empty where next to all could be read."""
+        is_heavy = self.bad * HEAVY_SHARE > self.rows or self.lost_bytes * HEAVY_SHARE > self.read_bytes
+        return f"{self.bad} damaged records beside {self.rows} that could be read" if is_heavy else ""
 
 
 def read(path: Path, defaults: Defaults, config: FileConfig) -> Iterator[tuple[RecordBatch, Understood]]:
@@ -106,6 +120,7 @@ def read(path: Path, defaults: Defaults, config: FileConfig) -> Iterator[tuple[R
         lines=state.rows,
         used_lines=state.rows,
         remarks=(*named.remarks, *assembled.remarks, *state.remarks()),
+        doubt=state.doubt,
     )
     for batch in batches(points, assembled, named, defaults, source=str(path)):
         yield batch, understood
@@ -123,9 +138,10 @@ def _records(stream: BinaryIO, state: _State) -> Iterator[bytes]:
     """The whole records. A damaged fragment costs its record; the next block begins with a fragment again."""
     parts: list[bytes] = []
     at = _HEADER.size  # the header is part of the first block
-    while block := stream.read(_BLOCK_BYTES - at % _BLOCK_BYTES):
+    while block := stream.read(wanted := _BLOCK_BYTES - at % _BLOCK_BYTES):
         at += len(block)
-        for kind, data in _fragments(block, state):
+        state.read_bytes += len(block)
+        for kind, data in _fragments(block, state, is_last=len(block) < wanted):
             if kind in (_FULL, _FIRST):
                 state.bad += bool(parts)
                 parts = []
@@ -143,21 +159,44 @@ def _records(stream: BinaryIO, state: _State) -> Iterator[bytes]:
     state.is_cut = state.is_cut or bool(parts)
 
 
-def _fragments(block: bytes, state: _State) -> Iterator[tuple[int, bytes]]:
-    """The fragments of one block with their types; type 0 stands for a damaged one."""
+def _fragments(block: bytes, state: _State, *, is_last: bool) -> Iterator[tuple[int, bytes]]:
+    """The fragments of one block with their types; type 0 stands for damage."""
     at = 0
     while len(block) - at >= _FRAGMENT.size:
-        crc, size, kind = _FRAGMENT.unpack_from(block, at)
-        if crc == size == kind == 0:
-            return  # the rest of a block is zeros where no fragment fits, and in space never written
+        _, size, _ = _FRAGMENT.unpack_from(block, at)
         end = at + _FRAGMENT.size + size
-        if end > len(block):
+        if _is_fragment(block, at):
+            yield block[at + _FRAGMENT.size - 1], block[at + _FRAGMENT.size : end]
+            at = end
+            continue
+        if is_last and not block[at:].strip(b"\0"):
+            return  # space that was never written
+        following = _next_fragment(block, at, state)
+        if is_last and following is None and end > len(block):
             state.is_cut = True
             return
-        is_good = kind in (_FULL, _FIRST, _MIDDLE, _LAST)
-        is_good = is_good and zlib.crc32(block[at + _FRAGMENT.size - 1 : end]) == crc
-        yield (kind if is_good else 0), block[at + _FRAGMENT.size : end]
-        at = end
+        yield 0, b""
+        state.lost_bytes += (len(block) if following is None else following) - at
+        if following is None:
+            return
+        at = following
+
+
+def _is_fragment(block: bytes, at: int) -> bool:
+    """Whether a whole fragment begins at a place."""
+    crc, size, kind = _FRAGMENT.unpack_from(block, at)
+    end = at + _FRAGMENT.size + size
+    is_possible = kind in (_FULL, _FIRST, _MIDDLE, _LAST) and end <= len(block)
+    return is_possible and zlib.crc32(block[at + _FRAGMENT.size - 1 : end]) == crc
+
+
+def _next_fragment(block: bytes, at: int, state: _State) -> int | None:
+    """Where the next whole fragment begins behind a damaged one."""
+    state.searches += 1
+    if state.searches > MAX_SEARCHES:
+        return None
+    places = range(at + 1, len(block) - _FRAGMENT.size + 1)
+    return next((place for place in places if _is_fragment(block, place)), None)
 
 
 def _take(data: bytes, state: _State) -> None:
