@@ -33,6 +33,8 @@ class WatchConfig:
     longest list of layers."""
     activation_count: int = 4
     """Layers chosen where none are named: a fault travels backwards, so a few places tell where it began."""
+    logits: int = 1
+    """Iterations between non-finite counts of the logits: one pass over a tensor that may be large."""
     inputs: int = 1
     """Iterations between checks of the inputs: non-finite values, and a checksum of what was read."""
     parameters: int = 100

@@ -32,11 +32,18 @@ def norms(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
             by_device.setdefault(tensor.device, []).append(at)
         found: list[torch.Tensor] = [torch.empty(0)] * len(tensors)
         for places in by_device.values():
-            parts = [tensors[at].detach() for at in places]
-            for at, norm in zip(places, torch._foreach_norm(parts), strict=True):
+            parts = tuple(tensors[at].detach() for at in places)
+            for at, norm in zip(places, _norms(parts), strict=True):
                 found[at] = norm.double()
         first = tensors[0].device
         return torch.stack([norm.to(first) for norm in found])
+
+
+def _norms(tensors: tuple[torch.Tensor, ...]) -> Sequence[torch.Tensor]:
+    """In the type of the tensors, but single precision where that is smaller: half would overflow."""
+    if all(one.element_size() >= 4 for one in tensors):
+        return torch._foreach_norm(tensors)
+    return torch._foreach_norm(tensors, 2, dtype=torch.float32)
 
 
 def nonfinite_of(tensors: Sequence[torch.Tensor], norms_P: torch.Tensor) -> torch.Tensor:
@@ -70,12 +77,8 @@ def nonfinite(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 def _count(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.device.type != "cpu":
         return tensor.numel() - torch.isfinite(tensor).sum()
-    # the counting is for the rare case
-    if tensor.element_size() >= 4 and bool(torch.isfinite(torch.linalg.vector_norm(tensor))):
+    # a finite norm has only finite terms: the counting is for the rare case
+    if tensor.numel() == 0 or bool(torch.isfinite(torch.linalg.vector_norm(tensor))):
         return torch.zeros((), dtype=torch.int64)
     parts = torch.split(tensor.contiguous().view(-1), _PART)
-    return (
-        torch.stack([part.numel() - torch.isfinite(part).sum() for part in parts]).sum()
-        if parts
-        else (torch.zeros((), dtype=torch.int64))
-    )
+    return torch.stack([part.numel() - torch.isfinite(part).sum() for part in parts]).sum()

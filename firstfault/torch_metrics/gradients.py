@@ -33,6 +33,9 @@ class Source(Protocol):
     def attach(self, watch: Watch, gradients: Gradients) -> None:
         """Put the hooks on."""
 
+    def refresh(self) -> None:
+        """Put them on parameters that the model got since."""
+
     def detach(self) -> None:
         """Take them off."""
 
@@ -127,6 +130,8 @@ class Gradients:
                     out.put(f"{metric}/{group}", value)
         before.clear()
         after.clear()
+        if not self._is_by_hand:
+            self._source.refresh()
 
     def detach(self) -> None:
         if self._source is not None:

@@ -45,6 +45,9 @@ class ReduceScatters:
             row += _rows_of_group(group)
             self._wrap(group, at, at * watch.config.sketch_groups // len(groups))
 
+    def refresh(self) -> None:
+        """Nothing: shards are made once, before training."""
+
     def detach(self) -> None:
         for comm, kind in self._watched:
             comm.__class__ = kind

@@ -130,6 +130,8 @@ class Watch:
         for signal in tuple(self._signals):
             self._outside(_name(signal), signal.detach)
         self._signals.clear()
+        self.model = self.module = nn.Identity()
+        self.optimizer = self.scaler = self.mesh = self.example_batch = None
 
     def close(self, timeout_s: float = 1.0) -> None:
         """Detach, and log what is still on its way, for so many seconds at most."""
