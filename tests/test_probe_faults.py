@@ -91,9 +91,9 @@ class Struck:
 
 EVERYWHERE = tuple(range(RANKS))
 FINITE = [
-    Struck(site="data", value="8", seen_by="loss"),
+    Struck(site="data", value="8", seen_by="data_checksum"),
     Struck(site="forward", value="64", seen_by="loss"),
-    Struck(site="act_grad", value="64", seen_by="local_grad_norm"),
+    Struck(site="act_grad", value="64", seen_by="act_grad_norm/layers.0"),
     Struck(site="weight_grad", value="64", seen_by="local_grad_norm"),
     Struck(
         site="reduce_in",
@@ -118,9 +118,9 @@ FINITE = [
     Struck(site="loss_scale", value="4", seen_by="grad_sketch_in/0", label="silent_drift", precision="fp16"),
 ]
 NONFINITE = [
-    Struck(site="data", value="nan", seen_by="nonfinite_loss", label="nan"),
+    Struck(site="data", value="nan", seen_by="nonfinite_input", label="nan"),
     Struck(site="forward", value="inf", seen_by="nonfinite_loss", label="nan"),
-    Struck(site="act_grad", value="nan", seen_by="nonfinite_grad", label="nan"),
+    Struck(site="act_grad", value="nan", seen_by="act_grad_norm/layers.0", label="nan"),
     Struck(site="weight_grad", value="nan", seen_by="nonfinite_grad", label="nan"),
     Struck(
         site="reduce_in",
