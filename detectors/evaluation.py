@@ -21,12 +21,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from firstfault.telemetry import EventKind
-from ingest.blocks import Floats, IterationBlock
+from ingest.blocks import IterationBlock
 from ingest.bounds import check_bounds
 
 from .base import State
 from .evaluation_stream import LEAST_BEFORE, SUSPECT_AFTER, EvaluationStream
 from .evidence import Check, CheckState, Finding
+from .medians import median
 
 LOSSES = ("loss", "global_loss")
 LEVEL_POINTS = 8
@@ -112,9 +113,9 @@ class Evaluation:
         for metric, number in sorted(watched.items()):
             stream = self._stream(metric)
             for t in np.flatnonzero(number.present_TR.any(axis=1)).tolist() if stream else []:
-                value = _median(number.values_TR[t][number.present_TR[t]])
+                value = median(number.values_TR[t][number.present_TR[t]])
                 upto = int(np.searchsorted(loss_T, t, side="right")) + len(self._train)
-                level = _median(np.array(losses(max(0, upto - LEVEL_POINTS), upto)))
+                level = median(np.array(losses(max(0, upto - LEVEL_POINTS), upto)))
                 if stream is not None and np.isfinite(value):
                     iteration = int(block.iteration_T[t])
                     findings += stream.take(iteration, value, level, self._changes, block.attempt)
@@ -171,13 +172,7 @@ class Evaluation:
         def some(begin: int, stop: int) -> list[float]:
             kept = old[begin:stop]
             for t in loss_T[max(0, begin - len(old)) : max(0, stop - len(old))].tolist():
-                kept.append(_median(number.values_TR[t][usable_TR[t]]))
+                kept.append(median(number.values_TR[t][usable_TR[t]]))
             return kept
 
         return loss_T, some
-
-
-def _median(values: Floats) -> float:
-    if len(values) == 1:  # of one rank: `np.median` would load masked arrays, which takes 40 ms
-        return float(values[0])
-    return float(np.median(values)) if len(values) else float("nan")

@@ -34,8 +34,9 @@ class HugeLoss:
         """Take the next points; the evidence, once."""
         huge_K = np.abs(curve.value_K) >= HUGE
         if self.is_told or not (self.run or huge_K.any()):
-            clean_K = curve.iteration_K[np.isfinite(curve.value_K)]
-            self.last_clean = int(clean_K[-1]) if len(clean_K) else self.last_clean
+            clean_K = np.isfinite(curve.value_K)
+            if clean_K.any():
+                self.last_clean = int(curve.iteration_K[len(clean_K) - 1 - int(clean_K[::-1].argmax())])
             return []
         points = zip(curve.iteration_K.tolist(), curve.value_K.tolist(), huge_K.tolist(), strict=True)
         for iteration, value, is_huge in points:

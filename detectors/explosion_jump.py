@@ -18,6 +18,7 @@ from ingest.blocks import Floats, Ints
 from .base import State
 from .curve import Curve
 from .evidence import Annotation, Json
+from .medians import median, row_medians
 
 RISE = 0.3
 """Of the level: the least spikes that people remark on in their logs reach 1.3 times it."""
@@ -93,7 +94,7 @@ class Jumps:
         return cls(**{**state, "values": list(state["values"]), "told": [list(one) for one in state["told"]]})
 
     def _open(self, all_K: Floats, at: int, iteration: int) -> None:
-        self.base = float(np.median(all_K[at - BASE : at]))
+        self.base = median(all_K[at - BASE : at])
         self.start, self.peak, self.points, self.lows = iteration, float(all_K[at]), 1, 0
         self.rise = self.peak - self.base
 
@@ -132,9 +133,11 @@ def _candidates(value_K: Floats) -> Ints:
     for back in range(1, BASE + 1):  # a value that does not stand out of the least does not of the median
         np.minimum(least_K, value_K[KNOWN - back : len(value_K) - back], out=least_K)
     at_C = np.flatnonzero(point_K - least_K > RISE * np.maximum(np.abs(least_K), LEAST_LEVEL)) + KNOWN
-    base_C = np.median(sliding_window_view(value_K, BASE)[at_C - BASE], axis=1)
+    if not len(at_C):
+        return at_C
+    base_C = row_medians(sliding_window_view(value_K, BASE)[at_C - BASE])
     rise_C = value_K[at_C] - base_C
     is_high_C = rise_C > RISE * np.maximum(np.abs(base_C), LEAST_LEVEL)
     at_C, rise_C = at_C[is_high_C], rise_C[is_high_C]
     step_CK = np.abs(np.diff(sliding_window_view(value_K, KNOWN)[at_C - KNOWN], axis=1))
-    return at_C[rise_C > SIGMAS * np.median(step_CK, axis=1) / NORMAL]
+    return at_C[rise_C > SIGMAS * row_medians(step_CK) / NORMAL]

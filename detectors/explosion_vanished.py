@@ -35,6 +35,9 @@ class Vanished:
         if self.is_told or not len(curve):
             return []
         value_K = curve.value_K
+        if np.fmin.reduce(value_K) >= NOTHING:  # mostly: then the greatest is all there is to learn
+            self.greatest = max(self.greatest, float(np.fmax.reduce(value_K)))
+            return []
         before_K = np.maximum.accumulate(np.concatenate(([self.greatest], np.nan_to_num(value_K, nan=0.0))))
         self.greatest = float(before_K[-1])
         if self.is_loss:

@@ -24,6 +24,8 @@ import numpy as np
 
 from ingest.blocks import Flags, Floats, Ints
 
+from .medians import median
+
 MAX_WINDOW = 200
 """Points looked at: KernelCPD takes about 0.4 µs a point here, and older ones say little."""
 MIN_BEFORE = 4
@@ -202,7 +204,7 @@ def _noise_variance(y_K: Floats, at: int) -> float:
     """
     before_K = y_K[:at] if at >= MIN_BEFORE else y_K
     # Differences do not see a decline; their median does not see a spike.
-    sigma = float(np.median(np.abs(np.diff(before_K)))) / 0.6745 / math.sqrt(2.0)
+    sigma = median(np.abs(np.diff(before_K))) / 0.6745 / math.sqrt(2.0)
     if at < MIN_BEFORE:
         return sigma**2
     centred_K = before_K - before_K.mean()

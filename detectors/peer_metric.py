@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ingest.blocks import Floats, Ints, IterationBlock, NumberBlock, Ranks
+from ingest.columns import union
 
 from . import peer_fold as fold
 from . import peer_levels as at
@@ -65,7 +66,7 @@ class PeerMetric:
     def meet(self, ranks_R: Ranks, class_R: Ints) -> Ints:
         """The column of each rank of a block; ranks not known yet get one. A new class is a new group."""
         if not np.array_equal(ranks_R, self.ranks_C):
-            self._grow(np.union1d(self.ranks_C, ranks_R).astype(np.int32))
+            self._grow(union(self.ranks_C, ranks_R))
         column_R = np.searchsorted(self.ranks_C, ranks_R)
         if not np.array_equal(self.class_C[column_R], class_R):
             self.class_C[column_R] = class_R
