@@ -44,6 +44,14 @@ class Curve:
     def __len__(self) -> int:
         return len(self.value_K)
 
+    def over(self, positions: int) -> Floats:
+        """The values at all T ``positions`` of the block, NaN at those without a point."""
+        if len(self.value_K) == positions:
+            return self.value_K.copy()
+        value_T = np.full(positions, np.nan)
+        value_T[self.at_K] = self.value_K
+        return value_T
+
 
 _newest: list[tuple[Callable[[], IterationBlock | None], dict[str, Curve | None]]] = [(lambda: None, {})]
 """The block that was asked about last, if it is still there, and its curves: each detector asks for those of
@@ -79,10 +87,12 @@ def _curve_of(block: IterationBlock, metric: str, numbers: NumberBlock) -> Curve
     whole = len(at_K) == len(numbers.present_TR)
     values_KR = numbers.values_TR if whole else numbers.values_TR[at_K]
     present_KR = numbers.present_TR if whole else numbers.present_TR[at_K]
+    iteration_K = block.iteration_T.copy() if whole else block.iteration_T[at_K]
+    microbatch_K = block.microbatch_T if whole else block.microbatch_T[at_K]
     curve = Curve(
         metric=metric,
-        iteration_K=block.iteration_T[at_K],
-        microbatch_K=block.microbatch_T[at_K].astype(np.int64),
+        iteration_K=iteration_K,
+        microbatch_K=microbatch_K.astype(np.int64),
         value_K=median_of_ranks(values_KR, present_KR),
         at_K=at_K,
     )

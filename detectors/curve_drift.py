@@ -142,10 +142,8 @@ class CurveDrift:
         for name in LOSSES:
             curve = curve_of(block, name)
             if curve is not None:
-                value_T = np.full(len(block), np.nan)
-                value_T[curve.at_K] = curve.value_K
                 stream = self._streams.setdefault(name, Stream(name, self.config.knobs()))
-                findings += stream.fold(value_T, block.iteration_T, marks_T, block.attempt)
+                findings += stream.fold(curve.over(len(block)), block.iteration_T, marks_T, block.attempt)
         return findings + self._canary.update(block, marks_T)
 
     def finish(self) -> list[Finding]:

@@ -157,16 +157,18 @@ class Explosion:
     def _fold(
         self, stream: Stream, curve: Curve, block: IterationBlock, broken_T: Flags, marks_T: Ints
     ) -> list[Finding]:
-        value_T = np.full(len(block), np.nan)
-        value_T[curve.at_K] = curve.value_K
-        own_T = np.zeros(len(block), np.bool_)
-        own_T[curve.at_K] = np.isnan(curve.value_K)
+        value_T = curve.over(len(block))
+        own_T = np.isnan(value_T)
+        if len(curve) < len(block):
+            own_T = np.zeros(len(block), np.bool_)
+            own_T[curve.at_K] = np.isnan(curve.value_K)
         weight_T = own_T.astype(np.int64)
         if not stream.is_loss:
             own_T &= ~_skipped(block)
             weight_T = np.where(broken_T, 3, own_T.astype(np.int64))
             # A norm printed as 0 means that it was not computed.
-            value_T = np.log(np.where(value_T > 0, value_T, np.nan))
+            value_T[value_T <= 0] = np.nan
+            np.log(value_T, out=value_T)
         jumped = stream.jumps.update(curve, block.attempt) if stream.is_loss else []
         return stream.fold(value_T, block.iteration_T, weight_T, marks_T, block.attempt, jumped=jumped)
 

@@ -226,11 +226,14 @@ class Window:
         if appended and self.stop + len(fresh) <= self.capacity:
             rows = slice(self.stop, self.stop + len(fresh))
             self.stop += len(fresh)
+        elif appended:
+            rows = slice(len(key_P), len(key_P) + len(fresh))
+            self._allocate(rows.stop, np.arange(len(key_P)))
         else:
-            union = np.concatenate([key_P, fresh])
-            union.sort()
-            self._allocate(len(union), np.searchsorted(union, key_P))
-            rows = np.searchsorted(union, fresh)  # type: ignore[assignment]  # indices serve as well as a slice
+            merged = np.concatenate([key_P, fresh])
+            merged.sort()
+            self._allocate(len(merged), np.searchsorted(merged, key_P))
+            rows = np.searchsorted(merged, fresh)  # type: ignore[assignment]  # indices serve as well as a slice
         for matrix in self.matrices.values():
             for buffer in matrix.words:
                 buffer[rows] = _absent(buffer.dtype)

@@ -33,6 +33,8 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         # a run name that the terminal cannot encode must not end the report
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # text streams at start
+    # A pool of threads that waits for matrices to multiply: none is large, and waiting costs each start.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         with outer_edge():
             from .replay_command import ReplayRequest, run_replay
