@@ -45,7 +45,6 @@ _WIDE_LEAD = b"\xef"
 """The first byte of all of them in UTF-8."""
 _FORTRAN = re.compile(rb"(?<=[0-9.])[dD](?=[+-][0-9]{2,3}(?![0-9A-Za-z]))")
 """The exponent of a double in Fortran: ``1.5D+03``."""
-_FORTRAN_SIGNS = (b"D+", b"D-", b"d+", b"d-")
 _BAR_END = re.compile(rb"/(?<=[A-Za-z]/)[A-Za-z]{1,8}(?:, [^\]\n]{0,500})?\] *(?=[^ \]\n])")
 """A progress bar on whose line something goes on: a message or the next bar."""
 
@@ -157,7 +156,7 @@ def _clean(data: bytes, config: CleanConfig) -> bytes:
         data = _COLOURED_LINE.sub(lambda line: _BARE_COLOUR.sub(b"", line[0]), data)
     if _WIDE_LEAD in data:
         data = _WIDE_BYTES.sub(lambda sign: _WIDE[sign[0]], data)
-    if any(_holds_pair(data, mark) for mark in _FORTRAN_SIGNS):
+    if _holds_fortran(data):
         data = _FORTRAN.sub(b"E", data)
     if b"]" in data and any(_holds_pair(data, mark) for mark in _OF_BARS):
         data = _BAR_END.sub(rb"\g<0>" + b"\n", data)
@@ -172,6 +171,15 @@ def _holds_pair(data: bytes, mark: bytes) -> bool:
         bool((bytes_N[first : first + (len(data) - first) // 2 * 2].view(np.uint16) == pair).any())
         for first in (0, 1)
     )
+
+
+def _holds_fortran(data: bytes) -> bool:
+    """Whether a digit, a d and a sign stand in a row: ``forward-compute`` has no digit."""
+    bytes_N = np.frombuffer(data, np.uint8)
+    sign_N = np.flatnonzero((bytes_N[2:] == ord("+")) | (bytes_N[2:] == ord("-")))
+    sign_N = sign_N[(bytes_N[1:-1][sign_N] | 0x20) == ord("d")]
+    before_N = bytes_N[sign_N]
+    return bool(((before_N == ord(".")) | ((before_N >= ord("0")) & (before_N <= ord("9")))).any())
 
 
 def _has_controls(data: bytes) -> bool:
