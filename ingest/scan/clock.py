@@ -249,12 +249,16 @@ class Clock:
         bare_N = counted.is_record_N & np.isnan(filled_N)
         with_bars = slice(self._bars_from, None)
         bare_N[with_bars] |= counted.is_record_N[with_bars] & np.isnan(counted.step_N[with_bars])
-        for at in np.flatnonzero(bare_N).tolist():
-            filled_N[at] = self._bare.number(
-                -1.0 if np.isnan(filled_N[at]) else float(filled_N[at]),
-                int(counted.series_N[at]) if counted.is_telling_N[at] else 0,
-                float(counted.value_N[at]),
-            )
+        rows = np.flatnonzero(bare_N)
+        series_K = np.where(counted.is_telling_N[rows], counted.series_N[rows], 0)
+        value_K = counted.value_N[rows]
+        has_counters = not np.isnan(filled_N[rows]).all()
+        for k, at in enumerate(rows.tolist()):
+            if self._bare.counts_alone and not has_counters:
+                filled_N[rows[k:]] = self._bare.number_all(series_K[k:], value_K[k:])
+                break
+            counter = -1.0 if np.isnan(filled_N[at]) else float(filled_N[at])
+            filled_N[at] = self._bare.number(counter, int(series_K[k]), float(value_K[k]))
 
 
 def _forward(values_N: Floats, before: float) -> Floats:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
+
+import numpy as np
+
+from ingest.blocks import Floats, Ints
 
 
 class BareNumbers:
@@ -27,6 +32,30 @@ class BareNumbers:
             self._seen = {}
         self._seen[series] = value
         return self._last
+
+    @property
+    def counts_alone(self) -> bool:
+        """Whether records have begun to be numbered and the last had no counter in front of it."""
+        return self._counter == -1.0 and self._last >= 0
+
+    def number_all(self, series_K: Ints, value_K: Floats) -> Floats:
+        """The numbers of records without a counter, as `number` gives them once it `counts_alone`.
+
+        Then none is a copy: of one series in a row each record begins the next number.
+        """
+        number_K = np.empty(len(series_K))
+        borders = np.flatnonzero(np.diff(series_K, prepend=-1, append=-1))
+        for start, stop in pairwise(borders.tolist()):
+            series = int(series_K[start])
+            if not series:
+                number_K[start:stop] = self._last
+                continue
+            is_repeated = series in self._seen
+            number_K[start:stop] = self._last + is_repeated + np.arange(stop - start)
+            if is_repeated or stop - start > 1:
+                self._last, self._seen = float(number_K[stop - 1]), {}
+            self._seen[series] = float(value_K[stop - 1])
+        return number_K
 
     def _is_copy(self, series: int, value: float) -> bool:
         """Whether a message behind a bar was printed twice, by two handlers."""
