@@ -15,16 +15,13 @@ import numpy as np
 
 from ingest.bounds import check_bounds
 
+from .escapes import without_escapes
+
 _FIRST_PRINTABLE = 0x20
 _DELETE = 0x7F
 _AS_LINE_END = bytes.maketrans(b"\x0b\x0c", b"\n\n")
 _DROPPED = bytes([*(byte for byte in range(_FIRST_PRINTABLE) if byte not in (9, 10, 11, 12)), _DELETE])
 
-# No form can match twice at one place, and none holds an escape inside: linear on any bytes.
-_MOVE = re.compile(rb"\x1b\[[0-?]*[ABEFGHJSTdf]")
-_ESCAPE = re.compile(
-    rb"\x1b(?:\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]+[0-~]?|[0-Z\\^-~])?"
-)
 _SPELLED_ESCAPE = re.compile(rb"(?:\^\[|\\(?:u001b|x1b|033|e))\[[0-9;]*[A-Za-z]")
 _BARE_COLOUR = re.compile(rb"\[(?:[0-9]{1,3}(?:;[0-9]{1,3}){0,5})?m")
 _COLOUR_ENDS = (b"[0m", b"[39m")
@@ -192,7 +189,7 @@ def _without_controls(data: bytes, config: CleanConfig) -> bytes:
     if b"\r" in data:
         data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     if b"\x1b" in data:
-        data = _ESCAPE.sub(b"", _MOVE.sub(b"\n", data))
+        data = without_escapes(data)
     if b"\x08" in data:
         data = _LINE_WITH_BACKSPACES.sub(lambda line: _take_back(line[0], config.redraw_backspaces), data)
     return data.translate(_AS_LINE_END, _DROPPED)
