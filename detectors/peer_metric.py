@@ -31,8 +31,7 @@ UNKNOWN_WANDER = 0.45
 """What levels may wander for all that one span of 64 points tells, in standard deviations; of n spans a root
 of n less. So 0.9 of them are confirmed from about 300 points on, and what is smaller later: ranks that read
 data of unlike difficulty start alike and part as the job learns."""
-LEAVING_OUT = 3
-"""Other ranks from which on the worst are left out: of fewer each counts."""
+LEAVING_OUT = 3  # Other ranks from which on the worst are left out: of fewer each counts.
 _STREAMS, _GROUPS = "streams", "groups"
 
 
@@ -102,8 +101,8 @@ class PeerMetric:
     ) -> tuple[Ints, Floats]:
         """Fold a block: (index of each row with values, score of each column at it, NaN where none).
 
-        ``gates`` are those at each position, ``marked_T`` is positive
-        where what the ranks have in common changes, so that their offsets must be learned anew.
+        ``gates`` are those at each position, ``marked_T`` is positive where what the ranks have in common
+        changes, so that their offsets must be learned anew.
         """
         at_K = np.flatnonzero(numbers.present_TR.any(axis=1))
         reset_K = self._resets(at_K, marked_T)

@@ -205,9 +205,7 @@ class Window:
         return wide
 
     def _admit_positions(self, iteration_N: Ints, microbatch_N: NDArray[np.int32]) -> Ints:
-        base = int(iteration_N.min())
-        if len(self):
-            base = min(base, int(self.iteration_P[self.start]))
+        base = int(min([iteration_N.min(), *self.live_iterations[:1]]))
         key_N = (iteration_N - base) * _MICROBATCH_SPAN + microbatch_N
         key_P = (self.live_iterations - base) * _MICROBATCH_SPAN + self.live_microbatches
         fresh = distinct(key_N)
@@ -217,18 +215,17 @@ class Window:
             self._insert(key_P, fresh, base)
             key_P = (self.live_iterations - base) * _MICROBATCH_SPAN + self.live_microbatches
         first = len(key_P) - len(key_N)
-        if len(fresh) == len(key_N) and np.array_equal(key_P[first:], key_N):  # one rank in order: no search
-            return np.arange(first, len(key_P))
+        if len(fresh) == len(key_N) and np.array_equal(key_P[first:], key_N):
+            return np.arange(first, len(key_P))  # one rank in order needs no search
         return np.searchsorted(key_P, key_N)
 
     def _insert(self, key_P: Ints, fresh: Ints, base: int) -> None:
-        appended = not len(key_P) or fresh[0] > key_P[-1]
-        if appended and self.stop + len(fresh) <= self.capacity:
+        if not len(key_P) or fresh[0] > key_P[-1]:
+            if self.stop + len(fresh) > self.capacity:
+                self._allocate(len(key_P) + len(fresh), np.arange(len(key_P)))
+                self.stop = len(key_P)
             rows = slice(self.stop, self.stop + len(fresh))
             self.stop += len(fresh)
-        elif appended:
-            rows = slice(len(key_P), len(key_P) + len(fresh))
-            self._allocate(rows.stop, np.arange(len(key_P)))
         else:
             merged = np.concatenate([key_P, fresh])
             merged.sort()
