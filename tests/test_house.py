@@ -18,6 +18,8 @@ import pytest
 from detectors.registry import make_detectors
 from service.config import ENVIRONMENT, setting_keys
 
+from .probe_builders import Service, lines_of
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("firstfault", "ingest", "detectors", "service")
 SCHEMA = {f"service/schema/{number:04d}_{way}.sql" for number in (1, 2) for way in ("up", "down")}
@@ -186,6 +188,24 @@ def test_a_bare_import_needs_the_standard_library_alone(wheel: Path) -> None:
     others, where = printed.stdout.splitlines()
     assert others == "[]"
     assert where.startswith(str(wheel))
+
+
+def test_the_bare_wheel_is_all_that_a_trainer_needs(wheel: Path, tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import firstfault\n"
+        "for sink in sys.argv[2:]:\n"
+        "    with firstfault.Probe(run='r', rank=0, sink=sink) as probe:\n"
+        "        for _ in range(20):\n"
+        "            probe.step(float('nan'))\n"
+        "    print(probe.errors, probe.counts.dropped)\n"
+    )
+    path = tmp_path / "run.jsonl"
+    with Service() as service:
+        command = [sys.executable, "-I", "-S", "-c", program, str(wheel), str(path), service.url]
+        printed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (printed.returncode, printed.stdout, printed.stderr) == (0, "0 0\n0 0\n", "")
+    assert [line["iteration"] for line in lines_of(path) if line.get("loss") == "NaN"] == list(range(20))
+    assert service.iterations() == list(range(20))
 
 
 def test_the_packages_belong_to_the_distribution_of_this_name() -> None:
