@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from firstfault.mesh import Layout
-from firstfault.telemetry import UNNAMED_RANK, Kind, contract_of
+from firstfault.telemetry import UNNAMED_RANK, EventKind, Kind, contract_of
 from ingest.blocks import IterationBlock
 
 from .base import State
@@ -34,14 +34,20 @@ class Repeat:
     def __init__(self, config: RepeatConfig | None = None) -> None:
         self._config = config or RepeatConfig()
         self._sites: dict[str, SiteFold] = {}
+        self._is_declared = False
 
     def update(self, block: IterationBlock) -> list[Finding]:
         """Take the next settled positions."""
         findings: list[Finding] = []
+        self._is_declared |= any(
+            event.kind is EventKind.RUN_START and event.fields.get("deterministic") is True
+            for event in block.events
+        )
         for metric, repeat in sorted(block.checksums.items()):
             if contract_of(metric).kind is not Kind.REPEAT:
                 continue
             fold = self._sites.setdefault(metric, SiteFold(self._config))
+            fold.is_declared |= self._is_declared
             reference = block.checksums.get(reference_of(metric))
             if reference is not None and len(block):
                 fold.feed(block, repeat, reference)
@@ -67,11 +73,14 @@ class Repeat:
 
     def snapshot(self) -> State:
         """The whole state as plain data."""
-        return {metric: fold.snapshot() for metric, fold in self._sites.items()}
+        sites = {metric: fold.snapshot() for metric, fold in self._sites.items()}
+        return {"sites": sites, "is_declared": self._is_declared}
 
     def restore(self, state: State) -> None:
         """Continue from ``state``."""
-        self._sites = {metric: SiteFold.restored(held, self._config) for metric, held in state.items()}
+        sites = state["sites"]
+        self._sites = {metric: SiteFold.restored(held, self._config) for metric, held in sites.items()}
+        self._is_declared = state["is_declared"]
 
     def _news(self, block: IterationBlock, metric: str, fold: SiteFold) -> list[Finding]:
         findings: list[Finding] = []

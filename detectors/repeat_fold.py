@@ -89,6 +89,8 @@ class SiteFold:
     not_deterministic_at: int | None = None
     is_note_told: bool = False
     lacks_reference: bool = True
+    is_declared: bool = False
+    """Whether the run says of itself that it is deterministic."""
 
     def feed(self, block: IterationBlock, repeat: ChecksumBlock, reference: ChecksumBlock) -> None:
         """Compare a block; stops for good where most ranks have disagreed."""
@@ -123,7 +125,7 @@ class SiteFold:
     @classmethod
     def restored(cls, state: State, config: RepeatConfig) -> SiteFold:
         """The fold that gave ``state``."""
-        plain: dict[str, Any] = {name: state[name] for name in _PLAIN}
+        plain: dict[str, Any] = {name: state[name] for name in _PLAIN if name in state}
         departures = [Departure(**held) for held in state["departures"]]
         return cls(config, table=RankTable.restored(state["table"]), departures=departures, **plain)
 
@@ -150,7 +152,8 @@ class SiteFold:
     def _is_chance(self, compared: int, agreements: int) -> bool:
         """Whether most ranks have disagreed with themselves: then the job is not deterministic."""
         if compared == 1:
-            return agreements < self.config.agreements_alone
+            few = self.config.agreements if self.is_declared else self.config.agreements_alone
+            return agreements < few
         return 2 * self.departed > compared
 
     def _departure(self, pairs: _Pairs, t: int, column: int) -> Departure:
@@ -174,7 +177,7 @@ class SiteFold:
         )
 
 
-_PLAIN = ("departed", "agreements", "not_deterministic_at", "is_note_told", "lacks_reference")
+_PLAIN = ("departed", "agreements", "not_deterministic_at", "is_note_told", "lacks_reference", "is_declared")
 
 
 def _first(flag_TR: Flags, length: int) -> Ints:

@@ -19,6 +19,7 @@ except ModuleNotFoundError:
     sys.stderr.write("firstfault: commands need all dependencies: install without --no-deps\n")
     raise SystemExit(3) from None
 
+from .canary_cli import canary
 from .compare_cli import COMPARE_STATUSES, compare
 from .drill_cli import app as drill_app
 from .edge import Exit, outer_edge, say
@@ -163,6 +164,7 @@ def replay(
 app.command(epilog=COMPARE_STATUSES)(compare)
 
 
+app.command(epilog=EXIT_STATUSES)(canary)
 app.command()(serve)
 app.command()(worker)
 

@@ -57,10 +57,11 @@ def outer_edge() -> Iterator[None]:
 def _status_of(error: Exception) -> Exit | None:
     """The exit status of a failure that is nobody's bug."""
     from firstfault.drill import DrillError
+    from firstfault.preflight import PreflightError
     from ingest.errors import IngestError, UnreadableInput
 
     from .errors import ConfigError, ServiceError
 
-    if isinstance(error, ConfigError | UnreadableInput | DrillError):
+    if isinstance(error, ConfigError | UnreadableInput | DrillError | PreflightError):
         return Exit.UNUSABLE
     return Exit.FAILED if isinstance(error, ServiceError | IngestError) else None
