@@ -73,13 +73,22 @@ class OmittedLoss:
 
 
 class HiddenLoss:
-    """A loss of exactly 0 beside a gradient norm that is NaN: the trainer replaced what it could not sum."""
+    """A loss of exactly 0 beside a gradient norm that is NaN: the trainer replaced what it could not sum.
+
+    So it is where no norm is printed and the evaluation before was NaN.
+    """
+
+    def __init__(self) -> None:
+        self._evaluation = 0.0
 
     def apply(self, batch: RecordBatch, own_N: Flags) -> RecordBatch:
         """The batch with those losses as NaN."""
         at = np.flatnonzero(own_N)
+        has_norm_K, has_eval_K = _present(batch, "grad_norm", at), _present(batch, "eval_loss", at)
+        evaluation_K = _filled(_cells(batch, "eval_loss", at), has_eval_K, self._evaluation)
+        self._evaluation = float(evaluation_K[-1]) if len(at) else self._evaluation
         hidden_K = _present(batch, "loss", at) & (_cells(batch, "loss", at) == 0)
-        hidden_K &= _present(batch, "grad_norm", at) & np.isnan(_cells(batch, "grad_norm", at))
+        hidden_K &= np.where(has_norm_K, np.isnan(_cells(batch, "grad_norm", at)), np.isnan(evaluation_K))
         return _with_inferred(batch, "loss", at[hidden_K], np.nan)
 
 

@@ -36,7 +36,10 @@ _WRAPPER = re.compile(
 _SEPARATOR = re.compile(r"\s*(?::=|=+>|->|[:=])\s*$")
 _CELL = re.compile(r"(?<=\S)\s*\|\s*$")
 """Between the cells of a boxed table, whose first cell is the key."""
-_QUOTED_KEY = re.compile(r"[\"']([A-Za-z][\w./ -]*)[\"']\s*,\s*$")
+_QUOTED_KEY = re.compile(
+    r"(?:[\"'](?P<quoted>[A-Za-z][\w./ -]*)[\"']|(?<!\w):(?P<symbol>[A-Za-z]\w*))\s*,\s*$"
+)
+"""A key that a comma ends: a string of a tuple, a symbol of Lisp, Julia or Ruby."""
 _SOURCE = re.compile(r"\w\.(?:py|cc|cpp|cxx|c|cu|h|hpp|java|scala|kt|go|rs|lua|jl|js|ts|R):$")
 """A place in a program: ``ctc-loss.cc:182`` is no loss of 182."""
 _QUOTES = "\"'`*_“”‘’"
@@ -201,7 +204,7 @@ def _key_of(gap: str, *, is_first: bool) -> tuple[Place, str, str, str]:
         return Place.ALONE, "", "", ""
     quoted = _QUOTED_KEY.search(gap)
     if quoted is not None:
-        return Place.KEYED, quoted[1].strip(), ",", ""
+        return Place.KEYED, (quoted["quoted"] or quoted["symbol"]).strip(), ",", ""
     text = _WRAPPER.sub("", gap.rstrip())
     found = _CELL.search(text) if is_first else None
     found = found or _SEPARATOR.search(text)

@@ -20,7 +20,10 @@ MAX_CELL_CHARS = 48
 """Of a name in a header; what is longer is text."""
 _EDGES = " \t|"
 _RULE = re.compile(r"[\s|+\-=_*#~:>]+")
-_CELLS_OF_ROW = re.compile(r"\x00(?:[KMGsmhx%]\b)?|\b(?:nan|inf|None|n/a)\b|#na#", re.IGNORECASE)
+_CELLS_OF_ROW = re.compile(
+    r"\x00(?:[KMGsmhx%]\b| (?:sec|min|(?:obs|it|rows|samples)/sec)\b)?|\b(?:nan|inf|None|n/a)\b|#na#",
+    re.IGNORECASE,
+)
 _BETWEEN_CELLS = frozenset(" \t|/%:,()[]-+")
 _NUMBER_AND_BAR = "\0%|"
 _PROMISING = re.compile(r"epoch|iter|step|batch|loss|#|rmse|err|update|cost", re.IGNORECASE)
