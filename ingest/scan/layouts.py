@@ -24,6 +24,10 @@ _CELLS_OF_ROW = re.compile(
     r"\x00(?:[KMGsmhx%]\b| (?:sec|min|(?:obs|it|rows|samples)/sec)\b)?|\b(?:nan|inf|None|n/a)\b|#na#",
     re.IGNORECASE,
 )
+_SPLIT_CELL = re.compile(
+    r"(?<=\|)\s*(?:train|training|val|valid|validation|test|eval|dev|cv)\s*(?=\|)", re.IGNORECASE
+)
+"""A cell that says which part of the loop a row is of."""
 _BETWEEN_CELLS = frozenset(" \t|/%:,()[]-+")
 _NUMBER_AND_BAR = "\0%|"
 _PROMISING = re.compile(r"epoch|iter|step|batch|loss|#|rmse|err|update|cost", re.IGNORECASE)
@@ -64,7 +68,7 @@ def layout_of(shape: str) -> Layout:
     if _box_cells(shape) is not None and not has_bar:
         return Layout.CELL
     if "\0" in table or _CELLS_OF_ROW.search(table):
-        if _BETWEEN_CELLS.issuperset(_CELLS_OF_ROW.sub("", table)):
+        if _BETWEEN_CELLS.issuperset(_CELLS_OF_ROW.sub("", _SPLIT_CELL.sub("", table))):
             return Layout.ROW
     elif _is_header(table):
         return Layout.HEADER

@@ -73,6 +73,8 @@ class Plan:
     values: tuple[Value, ...] = ()
     layout: Layout = Layout.NONE
     """What it is in a box or table; such lines are put together first."""
+    is_prefixed: bool = False
+    """Whether a prefix stands in front of that box or table."""
     rank_slot: int = -1
     rank: int = -1
     """The rank that all lines of the shape name; -1 without one."""

@@ -25,8 +25,9 @@ from .layouts import Layout
 from .losses import LOSS, LossChoice
 from .pieces import Piece, ShapeLines, group_lines
 from .plans import Kind, Plan
+from .prefixes import read_prefix
 from .prose import Counts
-from .shapes import ShapeBook
+from .shapes import ShapeBook, row_behind
 from .sieve import Sieve
 from .tables import Laid, TableReader
 from .times import times_of
@@ -136,7 +137,7 @@ class TextScanner:
                 continue
             plan = self._book.plan_of(group.shape, group.example)
             if plan.layout is not Layout.NONE:
-                laid += [Laid(at, plan.layout, _text(lines[at])) for at in group.line_S.tolist()]
+                laid += [Laid(at, plan.layout, _row(lines[at], plan)) for at in group.line_S.tolist()]
                 continue
             if not group.example.startswith(b"#") and plan.kind is not Kind.COUNTER:
                 first_other = min(first_other, int(group.line_S[0]))
@@ -209,3 +210,7 @@ class TextScanner:
 
 def _text(line: bytes) -> str:
     return line.decode("utf-8", "replace")
+
+
+def _row(line: bytes, plan: Plan) -> str:
+    return _text(row_behind(line, read_prefix(line)) if plan.is_prefixed else line)

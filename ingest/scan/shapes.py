@@ -27,6 +27,8 @@ _PROMISING = re.compile(
 )
 
 
+_LEAST_BARS = 3
+"""Of a row of a table; two bars stand around the one name and value of a box."""
 _LAID_OUT = {layout: replace(NOISE, layout=layout) for layout in Layout}
 
 
@@ -64,6 +66,12 @@ class ShapeBook:
         return plan
 
 
+def row_behind(line: bytes, prefix: Prefix) -> bytes:
+    """What stands behind a prefix, if it begins with a bar, which may have been taken for its end."""
+    front, rest = line[: prefix.end].rstrip(), line[prefix.end :]
+    return b"|" + rest if front.endswith(b"|") else rest if front and rest.startswith(b"|") else b""
+
+
 def _record_plan(example: bytes) -> Plan:
     message = tokenize(example)
     return make_plan(
@@ -79,6 +87,11 @@ def _plan(shape: bytes, example: bytes) -> Plan:
         return NOISE
     example = example[:MAX_SHAPE_BYTES]
     prefix = read_prefix(example)
+    row = row_behind(example, prefix)
+    if row.count(b"|") > _LEAST_BARS:
+        layout = layout_of(tokenize(row).shape.decode("utf-8", "replace"))
+        if layout in (Layout.HEADER, Layout.ROW):
+            return replace(NOISE, layout=layout, is_prefixed=True)
     starts = [found.start() for found in _NUMBER.finditer(example)]
     first_slot = sum(start < prefix.end for start in starts)
     message = tokenize(example[prefix.end :])

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ingest.role_values import is_split
+
 from .layouts import Layout, cell_of, headers_of, numbers_of_row, row_of
 
 MAX_BOX_LINES = 2048
@@ -127,8 +129,10 @@ class TableReader:
         else:
             return
         if cells is not None:
-            pairs = zip(names, cells, strict=True)
-            records.append((line.number, ", ".join(f"{name}: {cell}" for name, cell in pairs if cell)))
+            pairs = list(zip(names, cells, strict=True))
+            part = "".join(f"[{cell}] " for cell in cells if is_split(cell))
+            told = ", ".join(f"{name}: {cell}" for name, cell in pairs if cell and not is_split(cell))
+            records.append((line.number, part + told))
 
 
 def _bare_names(cells: list[str]) -> list[str]:
