@@ -86,7 +86,7 @@ class CurveFold:
         count = int(np.count_nonzero(some_T))
         if not count:
             return
-        if count < len(some_T):
+        if count < len(present_TR):
             values_TR, present_TR = values_TR[some_T], present_TR[some_T]
             iteration_T = iteration_T[some_T]
         finite_TR = present_TR & np.isfinite(values_TR)
