@@ -61,9 +61,14 @@ class Compiled:
             self._entry = self._load(arrays)
         return self._entry.bound(arrays)
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether it was loaded, or compiled, in this process."""
+        return self._entry is not None
+
     def is_kept(self, arrays: Sequence[Array]) -> bool:
         """Whether some process compiled it for such arrays and kept it, so that loading it takes a moment."""
-        return self._entry is not None or self._path(arrays).exists()
+        return self.is_ready or self._path(arrays).exists()
 
     def _load(self, arrays: Sequence[Array]) -> Entry:
         from .machine_code import compile_functions, load, read, write

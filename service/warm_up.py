@@ -1,6 +1,6 @@
 """What a worker loads and compiles, so that no record waits for it.
 
-    python -m service.warm_up        compiles the detectors' loops into the cache, and ends with its parent
+    python -m service.warm_up        compiles all loops into the cache, and ends with its standard input
 
 Compiling takes half a minute of a core where a release never ran before. A worker has it done by a child
 process and judges meanwhile, with the same bits, by the plain form of the loops.
@@ -16,6 +16,8 @@ import sys
 import threading
 from functools import cache
 from importlib.resources import files
+
+import numpy as np
 
 from detectors.kernels import compile_at_first_use, hold_compiling
 from ingest.decode import Decoder, RawMessage
@@ -70,6 +72,18 @@ class Compiler:
         compile_at_first_use()
 
 
+def compile_readers() -> None:
+    """Compile what reads large tables and text logs, each on a line."""
+    from ingest.number_cells import number_columns
+    from ingest.scan import escapes, kernel, kernel_words
+    from ingest.scan.pieces import Piece
+    from ingest.scan.sieve import Sieve
+
+    number_columns(b"1,2.5\n", ",", 2, compiles=True)
+    Piece(b"step 1 loss 2.5\n").by_kernel(Sieve(), *kernel.compiled(), kernel_words.compiled_words())
+    escapes.compiled()(np.zeros(1, np.uint8), np.zeros(1, np.uint8))
+
+
 def main() -> None:
     """Compile everything into the cache."""
     told = threading.Event()
@@ -78,6 +92,7 @@ def main() -> None:
     os.nice(_NICENESS)
     compile_at_first_use()
     load()
+    compile_readers()
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ def test_a_function_of_the_mathematical_library_is_found_by_the_first_code_of_a_
     Compiled(root)(np.full(1, 9.0))
     script = (
         "from tests.test_compiled import *; one = Compiled(root); args = (np.full(1, 16.0),);"
-        "assert one.is_kept(args); print(one(*args), one._entry is not None)"
+        "assert one.is_kept(args); print(one(*args), one.is_ready)"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["4", "True"]

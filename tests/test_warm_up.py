@@ -8,7 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from detectors import kernels
-from service.warm_up import Compiler, load
+from ingest import number_cells
+from ingest.scan import escapes, kernel, kernel_words
+from service.warm_up import Compiler, compile_readers, load
 
 from .crash_harness import wait_until
 
@@ -37,6 +39,14 @@ def test_a_child_that_is_ended_leaves_the_worker_to_compile_by_itself(
         compiler.close()
         wait_until(lambda: kernels._Choice.is_eager)
     assert compiler._child.returncode != 0
+
+
+def test_readers_are_made_ready() -> None:
+    for made in (number_cells.compiled, kernel.compiled, kernel_words.compiled_words, escapes.compiled):
+        made.cache_clear()
+    compile_readers()
+    readers = (number_cells.compiled(), *kernel.compiled(), kernel_words.compiled_words(), escapes.compiled())
+    assert all(one.is_ready for one in readers)
 
 
 def test_loading_judges_the_packaged_log_once() -> None:

@@ -10,7 +10,6 @@ shape itself is taken from the first of them by `tokens.tokenize`, which says wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -193,7 +192,7 @@ def group_lines(
 
 
 @cache
-def compiled() -> tuple[Callable[..., int], Callable[..., int]]:
+def compiled() -> tuple[Compiled, Compiled]:
     """`scan_lines` and `group_lines`, compiled."""
     parts = (*PARTS, _put, _hash_word, _hash_blanks, _is_drawn, _scan_line)
     return Compiled(scan_lines, parts, inlines=True), Compiled(group_lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -55,6 +54,6 @@ def mark_lines(
 
 
 @cache
-def compiled_words() -> Callable[..., int]:
+def compiled_words() -> Compiled:
     """`mark_lines`, compiled."""
     return Compiled(mark_lines)
