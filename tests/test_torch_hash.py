@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firstfault.torch_metrics import checksum, hex_of
+from firstfault.torch_metrics import checksum, hashing, hex_of
 from firstfault.torch_metrics.hashing import COLUMNS
 
 pytestmark = pytest.mark.torch
@@ -126,6 +126,14 @@ def test_views_hash_as_their_copies(dtype: torch.dtype) -> None:
         whole[0, 0, 0],
     ]
     assert [hex_of(checksum(one)) for one in views] == [hex_of(checksum(one.clone())) for one in views]
+
+
+def test_large_views_are_hashed_piece_by_piece_as_their_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hashing, "_PIECE_ROWS", 2)
+    for dtype in (torch.uint8, torch.bfloat16, torch.float32):
+        whole = some(COLUMNS * 4 * 12 // dtype.itemsize, dtype).view(96, -1)
+        views = [whole.t(), whole[:, : whole.shape[1] * 7 // 8], whole.view(-1, 96).t()[:, 3:]]
+        assert [hex_of(checksum(one)) for one in views] == [hex_of(checksum(one.clone())) for one in views]
 
 
 def test_lazy_conjugates_hash_by_their_values() -> None:

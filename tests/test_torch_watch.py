@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 pytest.importorskip("torch")
 
 import torch
 
-from firstfault.torch_metrics import Readback, Watch, WatchConfig, checksum, hex_of
+from firstfault.torch_metrics import Readback, Watch, WatchConfig, checksum, hex_of, readback
 
-from .watch_builders import batch, small_model, train, watching
+from .watch_builders import ListProbe, batch, small_model, train, watching
 
 pytestmark = pytest.mark.torch
 
@@ -110,6 +112,103 @@ def test_a_value_that_is_no_number_is_told_and_the_others_are_kept() -> None:
         watch.at_step(0, torch.tensor(1.0), {"losses": torch.zeros(2), "tokens": 5})
     assert [where for where, _ in probe.errors] == ["step(losses=…)"]
     assert probe.said()[0]["tokens"] == 5
+
+
+class Late(Readback):
+    """As of a device whose copies arrive when a test says so."""
+
+    def __init__(self, probe: ListProbe) -> None:
+        super().__init__(probe.log)
+        self.events: list[Event] = []
+
+    def _copy(self, device: torch.device, packed: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        self.events.append(Event())
+        return packed.clone(), self.events[-1]
+
+
+class Event:
+    def __init__(self) -> None:
+        self.has_passed = False
+
+    def query(self) -> bool:
+        return self.has_passed
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> tuple[Late, ListProbe]:
+    monkeypatch.setattr(readback, "_has_streams", lambda device: True)
+    probe = ListProbe()
+    return Late(probe), probe
+
+
+def test_what_arrives_later_is_logged_under_the_iteration_that_it_is_of(late: tuple[Late, ListProbe]) -> None:
+    out, probe = late
+    for iteration in range(3):
+        out.begin(iteration)
+        out.put("loss", torch.tensor(float(iteration)))
+        out.put("lr", 0.5)
+        out.put("param_checksum", torch.tensor(iteration - 1))
+        out.flush()
+        out.drain()
+    assert probe.records == []
+    for event in out.events[:2]:
+        event.has_passed = True
+    out.drain()
+    assert probe.said() == {
+        0: {"lr": 0.5, "loss": 0.0, "param_checksum": "f" * 16},
+        1: {"lr": 0.5, "loss": 1.0, "param_checksum": "0" * 16},
+    }
+
+
+def test_what_never_arrives_is_counted_and_waited_for_no_longer_than_asked(
+    late: tuple[Late, ListProbe],
+) -> None:
+    out, probe = late
+    out.begin(0)
+    out.put("loss", torch.tensor(1.0))
+    out.flush()
+    assert out.close(0.0) == 1
+    assert probe.records == []
+
+
+def test_microbatches_have_records_of_their_own_and_vectors_one_value_a_name() -> None:
+    probe = ListProbe()
+    out = Readback(probe.log)
+    out.begin(4)
+    out.give("a", 9.0)
+    out.put_each(["a", "b"], torch.tensor([1.0, 2.0]))
+    out.put("loss", torch.tensor(3.0), microbatch=1)
+    out.flush()
+    assert probe.records == [(4, None, {"a": 9.0, "b": 2.0}), (4, 1, {"loss": 3.0})]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_scalars_of_an_accelerator_are_read_without_a_wait() -> None:
+    probe = ListProbe()
+    out = Readback(probe.log)
+    for iteration in range(4):
+        out.begin(iteration)
+        out.put("loss", torch.tensor(float(iteration), device="cuda"))
+        torch.cuda.set_sync_debug_mode("error")
+        out.flush()
+        out.drain()
+        torch.cuda.set_sync_debug_mode("default")
+    assert out.close(5.0) == 0
+    assert probe.said() == {iteration: {"loss": float(iteration)} for iteration in range(4)}
+
+
+def test_the_scale_told_is_the_one_that_the_gradients_came_with() -> None:
+    model = small_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    with watching(model, optimizer, scaler=scaler) as (watch, probe):
+        scaler.scale(torch.tensor(0.0))
+        scaler.update(2.0)
+        scaler.scale(model(batch(0)).square().mean()).backward()
+        scaler.step(optimizer)
+        scaler.update(4.0)
+        watch.at_step(0)
+    assert probe.said()[0]["loss_scale"] == 2.0
 
 
 def test_a_cadence_that_is_no_count_is_refused_by_name() -> None:

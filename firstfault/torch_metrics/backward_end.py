@@ -99,6 +99,7 @@ class BackwardEnd:
         """The first gradient of a pass has arrived."""
         assert self._watch is not None and self._gradients is not None, "hooks are removed first"
         self._watch.probe.at("backward", self._watch.iteration)
+        self._watch.loss_scale = self._gradients.scale()
         if self._is_in_place:
             self._gradients.before.clear()
         _queue(self._watch.guarded(self._gradients, self._local))

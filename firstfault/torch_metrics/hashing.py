@@ -18,8 +18,9 @@ Axes: R rows, C columns of 32-bit words.
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 import torch
@@ -30,6 +31,8 @@ this length over threads, whose start costs more than the work."""
 _WORD_BYTES = 4
 _DEVICE_ROWS = 256
 """Rows hashed by one kernel on an accelerator: 64 MiB of products at a time."""
+_PIECE_ROWS = 128
+"""Rows of a strided tensor that are copied at a time: 16 MiB."""
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK_64 = (1 << 64) - 1
 
@@ -73,6 +76,12 @@ def mixed_places(start: int, count: int) -> torch.Tensor:
 
 def _sum(tensor: torch.Tensor, row: int) -> torch.Tensor:
     """``sum b_i k_i`` of one tensor whose first word is the first of row ``row``."""
+    if _is_large_view(tensor):
+        return torch.stack([_whole_sum(part, row + start) for part, start in _pieces(tensor)]).sum()
+    return _whole_sum(tensor, row)
+
+
+def _whole_sum(tensor: torch.Tensor, row: int) -> torch.Tensor:
     flat = _flat(tensor)
     rows = _rows_in(tensor)
     if rows == 0:
@@ -109,6 +118,26 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
         plain = torch.view_as_real(plain)
     flat = plain.contiguous().view(-1)
     return flat.view(torch.uint8) if flat.element_size() == 1 else flat
+
+
+def _is_large_view(tensor: torch.Tensor) -> bool:
+    """Whether it must be copied to be read in order, and is worth being copied in pieces."""
+    is_copied = tensor.is_complex() or not tensor.is_contiguous()
+    return is_copied and tensor.dim() > 1 and _rows_in(tensor) > 2 * _PIECE_ROWS and len(tensor) > 1
+
+
+def _pieces(tensor: torch.Tensor) -> Iterator[tuple[torch.Tensor, int]]:
+    """Parts along the first dimension that fill whole rows but the last, each with its first row.
+
+    Where a row ends with an entry of the first dimension only after all of them, the tensor is one part.
+    """
+    part_bytes = tensor[0].numel() * tensor.element_size()
+    row_bytes = COLUMNS * _WORD_BYTES
+    # the fewest parts that end where a row does, as often as fits into a piece
+    step = row_bytes // math.gcd(row_bytes, part_bytes)
+    step *= max(1, _PIECE_ROWS * row_bytes // (step * part_bytes))
+    for start in range(0, len(tensor), step):
+        yield tensor[start : start + step], start * part_bytes // row_bytes
 
 
 def _rows_in(tensor: torch.Tensor) -> int:

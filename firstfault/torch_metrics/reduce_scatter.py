@@ -79,6 +79,8 @@ class ReduceScatters:
         assert self._gradients is not None and self._watch is not None, "hooks are removed first"
         seen = self._gradients
         self._watch.probe.at("reduce_in", self._watch.iteration)
+        if self._watch.loss_scale is None:
+            self._watch.loss_scale = seen.scale()
         if seen.wants(seen.before):
             seen.before.add([source], seen.scale())
         if seen.wants_sketch():

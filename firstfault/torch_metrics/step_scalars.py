@@ -19,7 +19,7 @@ class Schedule:
 
     A loss scaler skips the optimizer's step, which a hook behind the step notices; one that leaves the
     skipping to a fused optimizer shows it by a scale that fell. The scale reported is the one that the
-    iteration ran with.
+    gradients came with, else that of the last boundary.
     """
 
     name = "schedule"
@@ -40,8 +40,9 @@ class Schedule:
 
     def at_step(self, iteration: int, out: Readback) -> None:
         assert self._watch is not None, "attached before the first step"
-        now_s, before = time.perf_counter(), self._scale
-        self._scale = scale_of(self._watch.scaler)
+        now_s, before = time.perf_counter(), self._watch.loss_scale
+        before = self._scale if before is None else before
+        self._scale, self._watch.loss_scale = scale_of(self._watch.scaler), None
         if is_due(self._watch.config.schedule, iteration):
             if self._began_s is not None:
                 out.put("step_time_s", now_s - self._began_s)

@@ -51,6 +51,8 @@ class Watch:
         self.world_size = probe.launch.world_size or _world_size()
         self.iteration = iteration
         """The iteration that is being computed, for hooks: one more than the last boundary."""
+        self.loss_scale: torch.Tensor | float | None = None
+        """The scale of the gradients of this iteration, once the first of them has arrived."""
         self.muted = False
         """While True no hook looks: passes that are no training (a canary) go by unseen."""
         self.coverage: dict[str, str] = {}
