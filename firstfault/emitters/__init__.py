@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ..launch import Launch
 from ..telemetry import Event, Record
 from .config import EmitterConfig
-from .emitter import Counts, Emitter
+from .counts import Counts
+from .emitter import Emitter
 from .file_sink import FileSink, path_of_rank
+from .relay import RelayServer, RelaySink, socket_path
 from .sink import Sink
 from .spill import Spill
 
@@ -29,6 +32,9 @@ def open_emitter(
         ValueError: an address that is none, or one that needs what is not installed.
     """
     open_sink = _sink_opener(sink, config, launch)
+    meeting = socket_path(launch, sink) if _shares(sink, config, launch) else None
+    if meeting is not None and launch.local_rank:
+        open_sink = _relayed(open_sink, meeting)
 
     def open_spill() -> Spill | None:
         if _is_file(sink) or not config.max_spill_bytes:
@@ -36,7 +42,21 @@ def open_emitter(
         owner = f"{launch.run}\n{launch.rank}"
         return Spill(config.spill_dir, sink, owner, config.max_spill_bytes, adopts=launch.local_rank == 0)
 
-    return Emitter(open_sink, config, open_spill=open_spill, each_round=each_round)
+    emitter = Emitter(open_sink, config, open_spill=open_spill, each_round=each_round)
+    if meeting is not None and not launch.local_rank:
+        with contextlib.suppress(OSError):  # then the others send for themselves
+            emitter.server = RelayServer(meeting, emitter.relay)
+    return emitter
+
+
+def _shares(sink: str, config: EmitterConfig, launch: Launch) -> bool:
+    """Whether there are others on this host to send for."""
+    is_alone = launch.local_size == 1 or (launch.world_size or 1) <= 1
+    return config.relay and not is_alone and not _is_file(sink)
+
+
+def _relayed(open_sink: Callable[[], Sink], meeting: Path) -> Callable[[], Sink]:
+    return lambda: RelaySink(meeting, open_sink())
 
 
 def _sink_opener(sink: str, config: EmitterConfig, launch: Launch) -> Callable[[], Sink]:

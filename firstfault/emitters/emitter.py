@@ -3,8 +3,7 @@
     put → Pending ─┬─ lines ─ batch ─────────────→ sink
                    └─ sink away → Spill on disk ─→ sink, in order, once it is back
 
-Whoever calls `put` only appends to a queue. `close` waits for the thread, then stores what is left itself: a
-thread that hangs in a sink holds nothing up.
+`close` waits for the thread, then stores what is left itself: a thread that hangs in a sink holds nothing up.
 """
 
 from __future__ import annotations
@@ -16,14 +15,15 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from .. import forks
 from ..telemetry import Event, Record
 from .config import EmitterConfig
+from .counts import Counts
 from .delivery import Delivery, batches
 from .lines import line_of
-from .pending import Item, Pending
+from .pending import Item, Pending, Receipt
+from .relay import RelayServer
 from .sink import Sink
 from .spill import Spill
 
@@ -32,22 +32,6 @@ log = logging.getLogger("firstfault.probe")
 _THREAD_SHARE = 0.6
 """Part of the time to close that the thread gets before its send is interrupted."""
 _LEAST_SEND_S = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """What became of the records and events so far."""
-
-    sent: int = 0
-    """Lines that the sink took."""
-    dropped: int = 0
-    """Records and events that nobody will see: the queue or the disk was full, or the sink refused them."""
-    errors: int = 0
-    """Values that cannot be sent, and failures of the sending thread."""
-    waiting: int = 0
-    """Records and events in memory."""
-    is_spilled: bool = False
-    """Whether some wait on disk."""
 
 
 class Emitter:
@@ -63,6 +47,8 @@ class Emitter:
     ) -> None:
         self._open_sink, self._open_spill, self._each_round = open_sink, open_spill, each_round
         self._config = config
+        self.server: RelayServer | None = None
+        """Takes the lines of other processes for `relay`."""
         self._is_child = False
         self._last: Callable[[], Iterable[Record | Event]] = tuple
         self._sink: Sink | None = None
@@ -90,14 +76,22 @@ class Emitter:
         if self._thread is None:
             self._start()
 
+    def relay(self, lines: Sequence[bytes], receipt: Receipt) -> None:
+        """Send the lines of another process; ``receipt`` is called once they are sent or on disk."""
+        for line in lines:
+            self._pending.put(line)
+        self._pending.put(receipt)
+        self._wake.put(None)
+
     def close(self, timeout_s: float, last: Callable[[], Iterable[Record | Event]] = tuple) -> None:
         """Send what waits, then ``last``, for about ``timeout_s``; what is left waits on disk, or is lost."""
         thread, self._thread = self._thread, _CLOSED
         if thread is None or thread is _CLOSED:
             return
+        if self.server is not None:
+            self.server.stop()
         self._deadline_s = time.monotonic() + timeout_s * _THREAD_SHARE
-        self._last = last
-        self._is_closing = True
+        self._last, self._is_closing = last, True
         self._wake.put(None)
         thread.join(timeout_s * _THREAD_SHARE)
         if thread.is_alive():
@@ -109,11 +103,13 @@ class Emitter:
                 self._leave()
             finally:
                 self._turn.release()
+        if self.server is not None:
+            self.server.close()
 
     def become_child(self) -> None:
         """In a forked child: nothing of the parent's is sent again; a thread starts once something is put."""
         self._each_round = tuple
-        self._is_child = True
+        self._is_child, self.server = True, None
         # the parent's connections stay open here: some clients say goodbye as they are collected, and wait
         _INHERITED.append((self._sink, self._spill))
         self._reset()
@@ -127,6 +123,7 @@ class Emitter:
         self._turn = threading.Lock()
         """Held while lines change their place, never while they are sent."""
         self._in_flight: list[bytes] = []
+        self._receipts: list[Receipt] = []
         self._delivery = Delivery(self._config)
         self._is_closing = self._has_left = False
         self._deadline_s = 0.0
@@ -203,10 +200,10 @@ class Emitter:
                 with self._taking_turn():
                     self._store(self._in_flight)
                     self._in_flight = []
-                # the sink just failed: what came meanwhile is stored when it is tried again
                 return False
             with self._taking_turn():
                 self._in_flight = self._in_flight[len(batch) :]
+        self._give_receipts()
         return True
 
     def _store_pending(self) -> None:
@@ -224,6 +221,7 @@ class Emitter:
                 return False
             if lines:
                 self._spill.append(lines)
+            self._give_receipts()
             return True
         except OSError as error:
             self._pending.put_back(lines)
@@ -268,6 +266,9 @@ class Emitter:
     def _encoded(self) -> list[bytes]:
         lines = []
         for item in self._pending.take(self._config.max_batch_records):
+            if not isinstance(item, Record | Event | bytes):
+                self._receipts.append(item)
+                continue
             line, bad = line_of(item)
             self._errors += bad
             if line is None:
@@ -275,6 +276,10 @@ class Emitter:
             else:
                 lines.append(line)
         return lines
+
+    def _give_receipts(self) -> None:
+        while self._receipts:
+            self._receipts.pop()()
 
     def _send(self, batch: Sequence[bytes]) -> bool:
         """Whether ``batch`` is dealt with; False where it must be tried again."""

@@ -9,7 +9,6 @@ from dataclasses import replace
 from ..telemetry import Event, Record, Value
 from ..wire import encode_event, encode_record
 from ..wire_values import NONFINITE_TEXT, Role, as_float, is_label_text, parse_checksum, role_of
-from .pending import Item
 
 MAX_EVENT_BYTES = 256 << 10
 """Longest event: half of a message; a mesh of 10 000 ranks written out by coordinates fits."""
@@ -17,7 +16,7 @@ _MAX_DEPTH = 6
 _MAX_TEXT = 4096
 
 
-def line_of(item: Item) -> tuple[bytes | None, int]:
+def line_of(item: Record | Event | bytes) -> tuple[bytes | None, int]:
     """The line of ``item``, None if nothing of it can be sent, and how many of its values cannot.
 
     Never raises for anything that was logged.

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 
 from ..telemetry import Event, Record
 
-Item = Record | Event | bytes
-"""A record or event as it was logged, or one that is a line already."""
+Receipt = Callable[[], None]
+"""Called once all that was put before it is sent or on disk; not called where it was dropped."""
+Item = Record | Event | bytes | Receipt
+"""A record or event as it was logged, one that is a line already, or who waits for those before it."""
 
 _RECORD_BYTES = 200
 _METRIC_BYTES = 64
@@ -58,9 +61,9 @@ class Pending:
 
     def _make_room(self) -> None:
         while len(self._items) > self._max_records or (self._bytes > self._max_bytes and self._items):
-            _, size = self._items.popleft()
+            item, size = self._items.popleft()
             self._bytes -= size
-            self.dropped += 1
+            self.dropped += not callable(item)
 
 
 def _size_of(item: Item) -> int:
@@ -68,6 +71,8 @@ def _size_of(item: Item) -> int:
         return len(item)
     if isinstance(item, Event):
         return _RECORD_BYTES + sum(map(_text_bytes, item.fields.values()))
+    if not isinstance(item, Record):
+        return 0
     texts = sum(map(_text_bytes, item.labels.values())) if item.labels else 0
     return _RECORD_BYTES + _METRIC_BYTES * len(item.metrics) + texts
 
