@@ -20,6 +20,7 @@ from .curve import LOSSES
 from .evidence import Annotation, Certainty, Direction, Evidence, Finding, Pattern
 from .explosion_jump import Jumps
 from .onset import find_onset, from_first_high
+from .onset_ramp import find_ramp
 
 DETECTOR = "explosion"
 """The name of the detector in evidence."""
@@ -124,6 +125,11 @@ class Stream:
             refine=certainty is Certainty.CONFIRMED,
         )
         floats = self.arrays[1]
+        if self.is_loss and self.arrays[0][at.CREEPS]:
+            # slow growth out of a decline: a ramp out of a level would begin when it has made up for that
+            ramp = find_ramp(values_K[:stop], elapsed=int(self.arrays[0][at.POINTS]) - len(values_K))
+            if ramp is not None and ramp.onset.shape == "ramp" and not ramp.is_after_rise:
+                return ramp.onset.in_iterations(iteration_K)
         found = from_first_high(
             found, values_K, base=float(floats[at.BASE]), sigma=1.25 * float(floats[at.NOISE])
         )

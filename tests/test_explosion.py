@@ -380,3 +380,13 @@ def test_a_norm_that_climbs_is_suspected_at_its_second_high_point() -> None:
     norm *= noise(300, 0.1)
     (found,) = confirmed_in(loss=np.linspace(4.0, 3.0, 300), grad_norm=norm)
     assert found.alarm_iteration == 202 + 1
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_slow_growth_out_of_a_decline_is_dated_where_it_began(seed: int) -> None:
+    t = np.arange(900)
+    level = 1.5 + 6.0 * (1 + t / 20) ** -0.5
+    loss = level * 2.0 ** (np.maximum(0.0, t - 599) / 180.0) * noise(900, 0.012, seed)
+    (found,) = confirmed_in(loss=loss)
+    assert abs(found.iteration - 600) <= 5
+    assert found.last_clean is not None and found.last_clean < 600 <= found.first_bad
