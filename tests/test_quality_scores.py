@@ -94,6 +94,12 @@ def test_a_restore_that_comes_back_wrong_is_no_false_alarm_at_the_iteration_of_i
     assert row.false_alarms == 0
 
 
+def test_a_fault_that_an_attempt_repeats_from_before_is_no_false_alarm() -> None:
+    first, again = a_found(DRIFT, 44), a_found(DRIFT, 40, attempt=1)
+    assert a_row(DRIFT, first, again, onset=44, injected_at=44).false_alarms == 0
+    assert a_row(DRIFT, replace(again, attempt=0), first, onset=44, injected_at=44).false_alarms == 1
+
+
 def test_false_alarms_are_a_rate_over_healthy_points() -> None:
     rows = [
         a_row("healthy", a_found(DRIFT, 7), healthy_points=50_000),

@@ -296,3 +296,20 @@ def test_a_checksum_that_some_stages_alone_report_is_compared_among_them() -> No
     faulty = replace(twin, checksums={**twin.checksums, "param_checksum/tied": parted})
     (broken,) = broken_relations(faulty, twin)
     assert (broken.metric, broken.ranks, broken.iteration) == ("param_checksum/tied", (7,), 200)
+
+
+def test_a_sum_of_values_that_grow_may_be_rounded_as_they_grow_and_a_wrong_one_shows() -> None:
+    rng = np.random.default_rng(4)
+    into = rng.normal(size=(400, 8))
+    rounding = 1e-7 * rng.normal(size=(400, 1)) * np.abs(into).sum(axis=1, keepdims=True)
+    summed = np.repeat(into.sum(axis=1, keepdims=True) + rounding, 8, axis=1)
+    twin = with_metric(with_metric(healthy(), "grad_sketch_in", into), "grad_sketch_out", summed)
+    grown = np.where(np.arange(400)[:, None] < 200, 1.0, 1e6)
+    large = with_metric(
+        with_metric(healthy(), "grad_sketch_in", into * grown), "grad_sketch_out", summed * grown
+    )
+    assert broken_relations(large, twin) == []
+    wrong = summed * grown
+    wrong[200] += 10.0 * np.abs(into[200]).sum() * 1e6 * 1e-3
+    faulty = with_metric(large, "grad_sketch_out", wrong)
+    assert [one.iteration for one in broken_relations(faulty, twin)] == [200]

@@ -35,6 +35,7 @@ class Found:
     confidence: float
     metric: str
     detectors: tuple[str, ...]
+    attempt: int = 0
 
     def holds(self, iteration: int) -> bool:
         """Whether the interval of the onset covers ``iteration``."""
@@ -111,6 +112,7 @@ def _found(incident: Mapping[str, Any]) -> Found:
         confidence=float(cause["confidence"]),
         metric=first["metric"],
         detectors=tuple(sorted({item["detector"] for item in incident["evidence"]})),
+        attempt=first["attempt"],
     )
 
 

@@ -61,7 +61,12 @@ class Row:
         starts = [at for at in (self.truth.injected_at, self.truth.onset) if at is not None]
         if not starts:
             return len(self.judgement.confirmed)
-        return sum(one.confirmed_at < min(starts) for one in self.judgement.confirmed)
+        late = [one.attempt for one in self.judgement.confirmed if one.confirmed_at >= min(starts)]
+        # a fault that is there in one attempt is there when the next one repeats the iterations before it
+        return sum(
+            one.confirmed_at < min(starts) and one.attempt <= min(late, default=one.attempt)
+            for one in self.judgement.confirmed
+        )
 
     def _since_onset(self, name: str) -> list[int]:
         return [at for _, at in self._timed(name)]

@@ -131,9 +131,12 @@ def _sums(faulty: Recording, twin: Recording) -> Iterator[Broken]:
             rest_TG = out_TG - factor * into_TG.sum(axis=1, keepdims=True)
             sigma_T = noise_of_residuals(rest_TG, factor * np.abs(into_TG).sum(axis=1))
             seen_TG = _results(faulty, out, rows, group_G)
-            with np.errstate(invalid="ignore", over="ignore"):
-                total_T = faulty.numbers[inward][rows][:, group_G].sum(axis=1)
-                moved_TG = np.abs(seen_TG - factor * total_T[:, None] - rest_TG) / sigma_T[:, None]
+            given_TG = faulty.numbers[inward][rows][:, group_G]
+            with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+                # what is a thousand times as large is rounded a thousand times as coarsely
+                sigma_T *= np.fmax(1.0, np.abs(given_TG).sum(axis=1) / np.abs(into_TG).sum(axis=1))
+                moved_TG = np.abs(seen_TG - factor * given_TG.sum(axis=1)[:, None] - rest_TG)
+                moved_TG /= sigma_T[:, None]
             bad_TG = np.isfinite(moved_TG) & (moved_TG > 8.0)
             at = first_true(bad_TG)
             if at is not None:
