@@ -23,7 +23,7 @@ from .canary_cli import canary
 from .compare_cli import COMPARE_STATUSES, compare
 from .drill_cli import app as drill_app
 from .edge import Exit, outer_edge, say
-from .live_cli import serve, worker
+from .live_cli import doctor, serve, worker
 from .token_command import app as token_app
 
 EXIT_STATUSES = """Exit status: 1 if any run has a confirmed incident; else 2 if input was
@@ -167,6 +167,7 @@ app.command(epilog=COMPARE_STATUSES)(compare)
 app.command(epilog=EXIT_STATUSES)(canary)
 app.command()(serve)
 app.command()(worker)
+app.command()(doctor)
 
 
 @app.command()
@@ -222,6 +223,27 @@ def config_show(config: ConfigFile = None) -> None:
         from .config import load_settings, to_toml
 
         typer.echo(to_toml(load_settings(config)), nl=False)
+
+
+@config_app.command("check")
+def config_check(
+    config: ConfigFile = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="One finding a line, as JSON.")] = False,
+) -> None:
+    """Say whether the settings can be and will work together; connects to nothing.
+
+    Exit status: 0 if nothing is wrong, 2 if something in them cannot work.
+
+    Examples:
+
+      firstfault config check --config firstfault.toml
+    """
+    with outer_edge():
+        from .doctor_command import run_check
+
+        status = run_check(config, as_json=as_json)
+    raise typer.Exit(status)
 
 
 def main() -> NoReturn:

@@ -1,4 +1,4 @@
-"""`firstfault serve` and `firstfault worker` as the command line has them: options and help."""
+"""`firstfault serve`, `worker` and `doctor` as the command line has them: options and help."""
 
 from __future__ import annotations
 
@@ -98,3 +98,35 @@ def worker(
             ends_with_stdin=ends_with_stdin,
         )
         run_worker(request)
+
+
+def doctor(
+    *,
+    kafka: Annotated[
+        str | None,
+        typer.Option("--kafka", metavar="HOST:PORT", help="Broker to start from; several with commas."),
+    ] = None,
+    data: Annotated[
+        Path, typer.Option("--data", metavar="DIR", help="Where incidents, offsets and history are stored.")
+    ] = Path("firstfault-data"),
+    as_json: Annotated[bool, typer.Option("--json", help="One finding a line, as JSON.")] = False,
+    config: ConfigFile = None,
+) -> None:
+    """Look at everything that `serve` and `worker` depend on: a line each, with the cure where it is wrong.
+
+    Settings; of each broker its name, port, TLS, protocol and account; the
+    cluster's brokers, our topics and what the account may do with them; codecs,
+    store, disk and clock. Changes nothing. Exit status: 0 if all works, 2 if the
+    settings cannot be, 3 if something fails.
+
+    Examples:
+
+      firstfault doctor --kafka broker-1:9092 --data /var/lib/firstfault
+
+      firstfault doctor --config firstfault.toml --json | jq 'select(.state == "fail")'
+    """
+    with outer_edge():
+        from .doctor_command import DoctorRequest, run_doctor
+
+        status = run_doctor(DoctorRequest(data=data, kafka=kafka, config=config, as_json=as_json))
+    raise typer.Exit(status)

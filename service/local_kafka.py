@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +23,8 @@ from .broker_files import READY_LINE, write_logging, write_server_properties
 from .kafka_jars import BrokerUnavailable, cache_dir, find_java, kafka_jars, last_lines
 
 HOST = "127.0.0.1"
+_PORTS = range(20_000, 32_000)
+"""Below what Linux (from 32768) and others (from 49152) give to clients."""
 _JVM_OPTIONS = (
     # The serial collector and the first compiler tier only: half the start time and memory of the
     # defaults, on a broker that carries megabytes, not gigabytes.
@@ -83,8 +87,8 @@ class LocalKafka:
         """
         java, jars = find_java(), kafka_jars()
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        self.port = self.port or _free_port()
-        self._controller_port = self._controller_port or _free_port()
+        self.port = self.port or free_port()
+        self._controller_port = self._controller_port or free_port()
         further = dict(self._config.properties)
         properties = write_server_properties(self.data_dir, HOST, self.port, self._controller_port, further)
         base = [java, f"-Xmx{self._config.heap_megabytes}m", *_JVM_OPTIONS, "-cp", f"{jars}/*"]
@@ -172,10 +176,16 @@ def answers(port: int) -> bool:
         return False
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+def free_port() -> int:
+    """A port that systems give to no client: such a one may be taken while a server starts, or starts again.
+
+    Raises:
+        BrokerUnavailable: none of many tried is free.
+    """
+    for port in random.SystemRandom().sample(_PORTS, 100):
+        with suppress(OSError), socket.create_server((HOST, port)):
+            return port
+    raise BrokerUnavailable(f"no free port from {_PORTS.start} to {_PORTS.stop - 1} was found")
 
 
 def main(arguments: list[str] | None = None) -> int:

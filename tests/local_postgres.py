@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
 from pathlib import Path
+
+from service.local_kafka import free_port
 
 
 class PostgresUnavailable(Exception):
@@ -55,7 +56,7 @@ class LocalPostgres:
         )
         if made.returncode:
             raise PostgresUnavailable(f"initdb failed: {made.stderr.strip()[-300:]}")
-        self.port = _free_port()
+        self.port = free_port()
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [
@@ -117,9 +118,3 @@ def _account() -> str | None:
         if name in names:
             return name
     raise PostgresUnavailable("it does not run as root, and there is no account postgres or nobody")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
