@@ -8,6 +8,7 @@ from firstfault.mesh import Layout
 from firstfault.telemetry import Kind, MetricContract, Phase, Relation, contract_of
 
 from .cause_graph import phase_of
+from .determinism import unsure_computations
 from .evidence import Check, CheckState
 from .facts import AttemptFacts, AttemptFindings, InputFacts
 from .hardware_notes import ending_notes
@@ -56,7 +57,9 @@ def cover(attempts: Sequence[AttemptFindings], inputs: InputFacts) -> Coverage:
         silent_rank_count=len(silent),
         silent_since=since[:MAX_LISTED_RANKS],
         notes=_unique(_notes(facts) for facts in every),
-        blind_to=_unique(_blind_to(one.facts) + _unwatched(one) + _uncompared(one) for one in attempts),
+        blind_to=_unique(
+            _blind_to(one.facts) + _unwatched(one) + _uncompared(one) + _unsure(one) for one in attempts
+        ),
     )
 
 
@@ -171,6 +174,15 @@ def _uncompared(findings: AttemptFindings) -> list[str]:
             if reported.isdisjoint(check.metrics):
                 return ["replicas that differ: no two ranks that report a checksum must be equal"]
     return []
+
+
+def _unsure(findings: AttemptFindings) -> list[str]:
+    """That a canary is there and says nothing: the job computes something else each time."""
+    if not unsure_computations(findings.annotations) & set(findings.facts.metrics):
+        return []
+    return [
+        "compute faults before the reduction: the job is not deterministic, most ranks differ from themselves"
+    ]
 
 
 def _declares_checksum(contracts: Iterable[MetricContract], *phases: Phase) -> bool:

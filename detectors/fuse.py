@@ -17,6 +17,7 @@ from .cause_graph import phase_of
 from .causes import rank_causes
 from .coverage import cover, has_judged
 from .crowd import doubt_crowds
+from .determinism import doubt_computations
 from .drafts import Draft, draft_incidents, interval_of
 from .evidence import LABEL_OF, Annotation, Certainty, Evidence, Label
 from .facts import AttemptFacts, AttemptFindings, InputFacts
@@ -98,7 +99,8 @@ def _incidents(
     """The incidents of one attempt by first position; ``before`` are those of earlier attempts."""
     facts = findings.facts
     hosts = {rank: place_of(rank, facts)[0] for rank in facts.ranks}
-    doubted = doubt_objectives(findings.evidence, facts.metrics)
+    certain = doubt_computations(findings.evidence, findings.annotations)
+    doubted = doubt_objectives(certain, facts.metrics)
     drafts = draft_incidents(doubt_crowds(doubted, hosts, facts.layout))
     # The ordinal counts incidents as they were detected: one found later leaves the ids of others alone.
     by_alarm = sorted(range(len(drafts)), key=lambda at: (drafts[at].alarm_iteration, at))

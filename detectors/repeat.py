@@ -20,6 +20,9 @@ from .groups import model_parallel_group
 from .repeat_fold import Departure, RepeatConfig, SiteFold
 from .vote_suspects import MODEL_GROUP, WIDENED
 
+NOT_DETERMINISTIC = "nondeterministic_job"
+"""Kind of the annotation that says that most ranks disagree with themselves."""
+
 
 class Repeat:
     """Names a rank whose repeated computation gives another checksum than the first time.
@@ -95,7 +98,7 @@ class Repeat:
             fold.is_note_told = True
             findings.append(
                 Annotation(
-                    kind="nondeterministic_job",
+                    kind=NOT_DETERMINISTIC,
                     key=metric,
                     attempt=block.attempt,
                     iteration=fold.not_deterministic_at,

@@ -50,7 +50,9 @@ def _span(ranks: Sequence[int]) -> str:
 
 def is_not_deterministic(body: Mapping[str, Any]) -> bool:
     """Whether ranks disagreed with themselves so often that nothing was compared."""
-    return any(note["kind"] == "nondeterministic_job" for note in body["annotations"])
+    from detectors.repeat import NOT_DETERMINISTIC
+
+    return any(note["kind"] == NOT_DETERMINISTIC for note in body["annotations"])
 
 
 def last_words(body: Mapping[str, Any]) -> str:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from detectors.evidence import Certainty, Check, CheckState, Evidence, Pattern
+from detectors.facts import InputFacts
+from detectors.fuse import fuse
+from detectors.judge import AttemptJudge
 from detectors.repeat import Repeat
+from firstfault.telemetry import Event, EventKind
 from ingest.blocks import IterationBlock
 
 from .block_builders import (
@@ -116,3 +122,28 @@ def test_a_canary_of_a_replica_accuses_all_that_compute_it_and_a_recomputation_o
         whole = block({f"{site}_checksum": first_TR, f"repeat_checksum/{site}": second_TR}, layout=pair)
         (evidence,) = evidence_in(run(Repeat(), [whole]))
         assert (evidence.ranks, evidence.is_tie) == (ranks, len(ranks) > 1)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.3, 0.6, 1.0])
+def test_ranks_of_a_job_that_is_not_deterministic_are_not_accused_of_differing(share: float) -> None:
+    rng = np.random.default_rng(7)
+    sums = rng.integers(1, 1 << 60, (T, 1)) + rng.integers(1, 1000, (2, T, R)) * (
+        rng.random((2, T, R)) < share
+    )
+    whole = block(
+        {"canary_checksum": sums[0], REPEAT: sums[1], "canary_loss": 3.0 + (sums[0] % 997) * 1e-6},
+        layout=mesh([("dp", R)]),
+    )
+    judge = AttemptJudge(0, 64)
+    judge.update(whole)
+    verdict = fuse("job", [judge.findings([], {})], InputFacts())
+    assert [one for one in verdict.incidents if one.certainty is Certainty.CONFIRMED] == []
+    assert any("the job is not deterministic" in line for line in verdict.coverage.blind_to)
+
+
+def test_a_job_that_says_it_is_deterministic_is_believed_of_one_rank() -> None:
+    start = Event(kind=EventKind.RUN_START, run="r", rank=0, iteration=0, fields={"deterministic": True})
+    whole = job((0, 20, 21), ranks=1)
+    assert evidence_in(run(Repeat(), [whole])) == []
+    (evidence,) = evidence_in(run(Repeat(), [replace(whole, events=(start,))]))
+    assert (evidence.first_bad, evidence.certainty) == (20, Certainty.CONFIRMED)
