@@ -146,6 +146,11 @@ def _named(lines: Sequence[str], separator: str) -> Dialect | None:
     numeric = [all(_is_number_or_empty(row[at]) for row in body) for at in range(len(rows[0]))]
     if sum(numeric) < 2 or sum(numeric) * 2 < len(numeric):
         return None
+    same = [len({row[at] for row in body}) == 1 for at in range(len(rows[0]))]
+    if len(body) > 1 and all(
+        at and same[at - 1] and not numeric[at - 1] for at, is_one in enumerate(numeric) if is_one
+    ):
+        return None  # each number has its name in front of it, in every line: records of a log
     return Dialect("\t", rows[0], separator=separator)
 
 

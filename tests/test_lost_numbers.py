@@ -138,3 +138,19 @@ def test_a_condition_is_no_statement(sentence: str, tmp_path: Path) -> None:
     run, why = verdict(log("step {step} loss {loss}") + f"\n{sentence}", tmp_path)
 
     assert (run["label"], why) == ("healthy", "")
+
+
+def test_a_log_that_prints_its_loss_less_often_after_a_few_records_has_no_nan(tmp_path: Path) -> None:
+    lines = [
+        f"step {step} loss: {2.5 - step / 99 if step < 5 or step % 5 == 0 else 'N/A'}" for step in range(60)
+    ]
+
+    run, why = verdict("\n".join(lines), tmp_path)
+
+    assert (run["label"], run["incidents"], why) == ("healthy", [], "")
+
+
+def test_a_heading_in_stars_above_records_makes_no_table_of_them(tmp_path: Path) -> None:
+    run, _ = verdict("***** Running training *****\n" + log("step {step} loss {loss}"), tmp_path)
+
+    assert (run["label"], run["coverage"]["metrics"]) == ("healthy", ["loss"])

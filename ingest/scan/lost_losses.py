@@ -22,9 +22,9 @@ from .losses import LOSS
 
 LOST = "\0lost"
 """The column that marks records whose loss is lost; no metric can have its name."""
-LEAST_BEFORE = 4
-"""Losses in a row that must come before the first lost one: a log that prints its loss at every second or
-third record shows that at once."""
+LEAST_BEFORE = 8
+"""Losses in a row that must come before the first lost one: a log that prints its loss at every second record
+or less often shows that within them."""
 MOST_RETURNS = 2
 """Times that the loss may be lost and come back before it is one that is reported now and then."""
 GAP_FACTOR = 3

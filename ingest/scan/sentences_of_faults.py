@@ -128,7 +128,7 @@ NONFINITE = (
         r"(?i:\bnans? (?:was |were )?(?:detected|encountered|found|occurred)\b[^\w]{1,4}(?:will )?"
         r"(?:now )?(?:stop|abort|terminat|exit|halt|quit|break)"
         r"|\b(?:stop|abort|terminat|exit|halt)\w{0,4} (?:the )?(?:training )?"
-        r"(?:because of|due to|on|for|after|as) (?:an? )?nans?\b)",
+        r"(?:because of|due to|after) (?:an? )?nans?\b)",
         "NaN detected, stopping",
         metrics={"loss": _NAN},
         amend=not_if,
