@@ -40,7 +40,7 @@ _WIDE = {
 _WIDE_BYTES = re.compile(b"|".join(_WIDE))
 _WIDE_LEAD = b"\xef"
 """The first byte of all of them in UTF-8."""
-_FORTRAN = re.compile(rb"(?<=[0-9.])[dD](?=[+-][0-9]{2,3}(?![0-9A-Za-z]))")
+_FORTRAN = re.compile(rb"(?<=[0-9.])D(?=[+-][0-9]{2,3}(?![0-9A-Za-z]))")
 """The exponent of a double in Fortran: ``1.5D+03``."""
 _BAR_END = re.compile(rb"/(?<=[A-Za-z]/)[A-Za-z]{1,8}(?:, [^\]\n]{0,500})?\] *(?=[^ \]\n])")
 """A progress bar on whose line something goes on: a message or the next bar."""
