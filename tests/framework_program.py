@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ import torch
 from torch import nn
 
 import firstfault
+
+from .probe_job import free_port, launch
 
 MICROBATCHES = 2
 ITERATIONS = 6
@@ -185,8 +188,27 @@ TRAININGS = {
 }
 
 
+def train_hf_in_parallel(folder: Path, rank: int, port: int) -> None:
+    """One of two ranks under the Trainer of Hugging Face, which wraps the model by DDP."""
+    os.environ.update(
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE="2",
+        LOCAL_WORLD_SIZE="2",
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+        OMP_NUM_THREADS="1",
+    )
+    torch.set_num_threads(1)
+    train_hf(folder / f"rank{rank}", str(folder / "parallel.jsonl"))
+
+
 def main(folder: Path) -> None:
     """Train under each, without and with a probe."""
+    # forked before anything was computed: threads of a computation do not live on in a child
+    port = free_port()
+    if launch(2, lambda rank: train_hf_in_parallel(folder, rank, port)):
+        raise SystemExit("a rank failed")
     digests = {
         name: [train(folder, None), train(folder, str(folder / f"{name}.jsonl"))]
         for name, train in TRAININGS.items()

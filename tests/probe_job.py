@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import traceback
 from collections.abc import Callable
@@ -275,6 +276,13 @@ def launch(ranks: int, body: Callable[[int], None]) -> int:
             os._exit(0)
         children.append(child)
     return sum(os.waitpid(child, 0)[1] != 0 for child in children)
+
+
+def free_port() -> int:
+    """A port of the loopback address that nobody uses."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def main(path: Path) -> int:

@@ -13,8 +13,7 @@ import pytest
 
 import firstfault
 
-from .probe_job import launch
-from .test_probe_faults import free_port
+from .probe_job import free_port, launch
 
 pytestmark = pytest.mark.torch
 

@@ -50,11 +50,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "the probe failed" not in done.stderr
-    lines = {
-        name: [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
-        for name in FIRST
-    }
+    lines = {name: read(folder / f"{name}.jsonl") for name in FIRST}
+    lines |= {f"rank{rank}": read(folder / f"parallel-rank{rank}.jsonl") for rank in (0, 1)}
     return Trained(json.loads(done.stdout.splitlines()[-1]), lines)
+
+
+def read(path: Path) -> list[Mapping[str, Any]]:
+    """The lines of a log."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 @pytest.mark.parametrize("name", FIRST)
@@ -96,6 +99,14 @@ def test_gradients_are_seen_before_and_behind_the_function_that_reduces_them(tra
     before, after = (trained.values("megatron", name) for name in ("local_grad_norm", "grad_norm"))
     assert list(before) == list(after)
     assert list(before.values()) == pytest.approx([2 * norm for norm in after.values()])
+
+
+def test_the_wrapper_is_found_that_callbacks_are_not_given(trained: Trained) -> None:
+    (told,) = [one for one in trained.events("rank0", "run_start") if "mesh" in one]
+    assert (told["mesh"], told["sharding"]) == ([["dp", 2]], "none")
+    assert trained.values("rank0", "grad_norm") == trained.values("rank1", "grad_norm")
+    local = [trained.values(name, "local_grad_norm") for name in ("rank0", "rank1")]
+    assert all(one != other for one, other in zip(*(each.values() for each in local), strict=True))
 
 
 @pytest.mark.parametrize("name", FIRST)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from service.local_kafka import LocalKafka
 from service.pipeline import Pipeline
 
 from .kafka_builders import a_source, read_until
-from .probe_job import Case, JobSpec
+from .probe_job import Case, JobSpec, free_port
 
 pytestmark = [pytest.mark.torch, pytest.mark.kafka]
 
@@ -211,13 +210,6 @@ def made_topic(broker: LocalKafka, topic: str) -> str:
     admin.create_topics({topic: {"num_partitions": 2}}, wait_for_metadata=True)
     admin.close()
     return topic
-
-
-def free_port() -> int:
-    """A port of the loopback address that nobody uses."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def read_all(broker: LocalKafka, topic: str, records: int) -> list[RecordBatch]:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .probe_job import Case, JobSpec
-from .test_probe_faults import free_port
+from .probe_job import Case, JobSpec, free_port
 
 pytestmark = pytest.mark.torch
 
