@@ -24,6 +24,7 @@ from firstfault.telemetry import WHOLE_ITERATION, Checksum, Record, is_checksum
 from firstfault.wire import encode_record
 from ingest.decode import Decoder
 
+from . import intake_builders
 from .probe_builders import Service, quick, wait_until
 from .wire_builders import messages, same
 
@@ -207,6 +208,8 @@ def test_a_long_batch_travels_as_columns_and_one_with_an_event_as_lines() -> Non
     assert packer.packed(lines, compress=False).content_type == ARROW
     assert packer.packed(lines[:7], compress=False).content_type == "application/x-ndjson"
     assert packer.packed([*lines, event], compress=False).content_type == "application/x-ndjson"
+    beat = b'{"run":"r","rank":0,"iteration":1,"event":"heartbeat"}'
+    assert packer.parts([event, *lines, beat, event]) == [[beat], [event], lines, [event]]
 
 
 def test_a_service_that_asks_for_time_gets_it(tmp_path: Path) -> None:
@@ -264,3 +267,26 @@ def test_a_sink_that_never_answers_costs_a_second_at_the_end_and_nothing_before(
         assert slowest_s < 0.05
     left = [line for path in tmp_path.rglob("*.jsonl") for line in path.read_text().splitlines()]
     assert len([line for line in left if '"loss"' in line]) == 200
+
+
+@pytest.mark.parametrize("arrow_from_records", [8, 1 << 20])
+def test_the_service_takes_what_the_probe_posts(tmp_path: Path, arrow_from_records: int) -> None:
+    config = quick(tmp_path, arrow_from_records=arrow_from_records, flush_s=1.0)
+    with (
+        Service() as service,
+        firstfault.Probe(run="r", rank=2, sink=service.url, config=config) as probe,
+    ):
+        for _ in range(300):
+            probe.step(float("-inf"), param_checksum=-1)
+    taken = intake_builders.ListSink()
+    client = intake_builders.client_of(taken)
+    for headers, body in service.bodies:
+        kept = {name: headers[name] for name in ("Content-Type", "Content-Encoding") if name in headers}
+        answer = client.post("/v1/telemetry", content=body, headers=kept)
+        assert (answer.status_code, answer.json()["rejected"]) == (202, 0)
+    batch = taken.batch()
+    assert batch.rejected == ()
+    assert batch.iteration_N.tolist() == list(range(300))
+    assert set(batch.numbers["loss"].values_N.tolist()) == {float("-inf")}
+    is_arrow = any(headers["Content-Type"] == ARROW for headers, _ in service.bodies)
+    assert is_arrow == (arrow_from_records == 8)

@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import ssl
+import time
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ _MAX_ANSWER_BYTES = 1 << 20
 _REFUSED = frozenset({400, 415, 422})
 """Answers that the same body would get again; all others may change with a service, a token or a network."""
 _SHOWN = 200
+_LEAST_S = 0.05
 _MAX_RETRY_AFTER_S = 600.0
 
 
@@ -47,6 +49,13 @@ class HttpSink:
 
     def send(self, lines: Sequence[bytes], timeout_s: float) -> int:
         """Post ``lines``; the number of them that the service did not understand."""
+        until_s = time.monotonic() + timeout_s
+        return sum(
+            self._send_part(part, max(until_s - time.monotonic(), _LEAST_S))
+            for part in self._packer.parts(lines)
+        )
+
+    def _send_part(self, lines: Sequence[bytes], timeout_s: float) -> int:
         packed = self._packer.packed(lines, compress=True)
         headers = {**self._headers, "Content-Type": packed.content_type}
         if packed.encoding is not None:

@@ -94,9 +94,10 @@ class KafkaSink:
     def _messages(self, lines: Sequence[bytes]) -> Iterator[tuple[str, bytes, list[tuple[str, bytes]]]]:
         """(run, value, headers) of each message: the key of a message is its run."""
         for run, group in groupby(lines, key=run_of):
-            packed = self._packer.packed(list(group), compress=False)
-            is_arrow = packed.content_type == ARROW
-            yield run, packed.body, [("content-type", ARROW.encode())] if is_arrow else []
+            for part in self._packer.parts(list(group)):
+                packed = self._packer.packed(part, compress=False)
+                is_arrow = packed.content_type == ARROW
+                yield run, packed.body, [("content-type", ARROW.encode())] if is_arrow else []
 
 
 def run_of(line: bytes) -> str:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import groupby
 from typing import Any
 
 from ..telemetry import is_checksum
@@ -19,6 +20,8 @@ LINES = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
 _WORTH_PACKING_BYTES = 1024
 """Shorter bodies fit into one packet of a network as they are."""
+_EVENT, _HEARTBEAT = b'"event":', b'"event":"heartbeat"'
+"""As `wire.encode_event` writes them; a label that holds them costs columns, and nothing else."""
 _INTEGERS = ("attempt", "rank", "iteration", "microbatch")
 
 
@@ -45,6 +48,18 @@ class Packer:
         self._compress: Callable[[bytes], bytes] = (
             _gzip if zstandard is None else zstandard.ZstdCompressor(level=1).compress
         )
+
+    def parts(self, lines: Sequence[bytes]) -> list[list[bytes]]:
+        """``lines`` as what is sent one after the other: records may be columns where no event is among them.
+
+        Heartbeats go ahead, since they belong to no place among records; other events keep theirs.
+        """
+        if self._arrow is None or len(lines) < self._arrow_from:
+            return [list(lines)]
+        ahead = [line for line in lines if _HEARTBEAT in line]
+        others = [line for line in lines if _HEARTBEAT not in line]
+        groups = [list(group) for _, group in groupby(others, key=lambda line: _EVENT in line)]
+        return ([ahead] if ahead else []) + groups
 
     def packed(self, lines: Sequence[bytes], *, compress: bool) -> Packed:
         """The body of ``lines``; compressed where it is asked for and worth it."""
