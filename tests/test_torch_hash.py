@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 pytest.importorskip("torch")
@@ -170,6 +174,25 @@ def test_hashing_keeps_no_graph_and_changes_nothing() -> None:
     found = checksum(values)
     assert not found.requires_grad
     assert values.tolist() == [1.0] * 5
+
+
+def test_the_fused_kernel_gives_the_same_sums() -> None:
+    pytest.importorskip("triton")
+    program = (
+        "import torch\n"
+        "from firstfault.torch_metrics.hash_kernel import BLOCK, ROWS, row_sums\n"
+        "torch.manual_seed(0)\n"
+        "for rows in (1, ROWS, ROWS + 1):\n"
+        "    words = torch.randint(-2**31, 2**31, (rows, 2 * BLOCK), dtype=torch.int32)\n"
+        "    keys = torch.randint(-2**63, 2**63 - 1, (2 * BLOCK,)) | 1\n"
+        "    assert torch.equal(row_sums(words, keys), (words * keys).sum(1))\n"
+    )
+    # a process of its own: what interprets the kernel on the CPU is chosen when triton is imported
+    environ = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

@@ -18,12 +18,16 @@ Axes: R rows, C columns of 32-bit words.
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
 import torch
+
+log = logging.getLogger("firstfault.probe")
+RowSums = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 COLUMNS = 32768
 """Words of a row: its products fill 256 KiB, which stay in the cache of a core, and torch splits no loop of
@@ -60,6 +64,12 @@ def checksum(tensors: torch.Tensor | Iterable[torch.Tensor]) -> torch.Tensor:
         return _mixed(total + _signed(_GOLDEN * (length + 1)))
 
 
+def prepare(device: torch.device) -> None:
+    """Make what hashing on a device needs: a kernel takes a second to compile, once."""
+    _column_keys(device)
+    _FUSED.kernel(device)
+
+
 def hex_of(value: torch.Tensor) -> str:
     """A hash as it is written on the wire; waits for it.
 
@@ -93,7 +103,11 @@ def _whole_sum(tensor: torch.Tensor, row: int) -> torch.Tensor:
     if flat.device.type == "cpu":
         _sum_rows_by_core(flat, width, keys_C, sums_R)
         return torch.dot(sums_R, keys_R)
-    for start in range(0, full, _DEVICE_ROWS):
+    fused = _FUSED.kernel(tensor.device) if flat.storage_offset() * flat.element_size() % 16 == 0 else None
+    if fused is not None and full:
+        with torch.get_device_module(tensor.device).device(tensor.device):
+            sums_R[:full] = fused(_words(flat[: full * width]).view(full, COLUMNS), keys_C)
+    for start in range(0, 0 if fused is not None else full, _DEVICE_ROWS):
         stop = min(full, start + _DEVICE_ROWS)
         words_RC = _words(flat[start * width : stop * width]).view(stop - start, COLUMNS)
         torch.sum(words_RC * keys_C, dim=1, out=sums_R[start:stop])
@@ -152,6 +166,34 @@ def _words(flat: torch.Tensor) -> torch.Tensor:
         filled[: flat.numel()] = flat
         flat = filled
     return flat.view(torch.int32)
+
+
+class _Fused:
+    """The kernel that reads each word once, where there is one for the device."""
+
+    def __init__(self) -> None:
+        self._found: dict[torch.device, RowSums | None] = {}
+
+    def kernel(self, device: torch.device) -> RowSums | None:
+        """None where Triton is not installed, or compiles for no such device."""
+        if device.type != "cuda":
+            return None
+        if device not in self._found:
+            try:
+                from .hash_kernel import row_sums
+
+                with torch.cuda.device(device):
+                    row_sums(
+                        torch.zeros((1, COLUMNS), dtype=torch.int32, device=device), _column_keys(device)
+                    )
+                self._found[device] = row_sums
+            except Exception as error:  # a compiler of its own, which may lack anything
+                log.info("hashing without a fused kernel: %s: %s", type(error).__name__, error)
+                self._found[device] = None
+        return self._found[device]
+
+
+_FUSED = _Fused()
 
 
 class _Row(threading.local):

@@ -9,7 +9,7 @@ import torch
 
 from .config import is_due
 from .counting import nonfinite
-from .hashing import checksum
+from .hashing import checksum, prepare
 from .sharding import local, scopes_of
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ class State:
 
     def attach(self, watch: Watch) -> None:
         self._watch = watch
+        for device in {local(one).device for one in watch.module.parameters()}:
+            prepare(device)
 
     def at_step(self, iteration: int, out: Readback) -> None:
         assert self._watch is not None, "attached before the first step"
