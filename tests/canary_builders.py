@@ -98,7 +98,7 @@ def train(
     iterations: int = 200,
     *,
     rank: int = 0,
-    microbatches: int = 2,
+    microbatches: int = 1,
     samples: int = 5,
     is_mixed: bool = True,
 ) -> Board:

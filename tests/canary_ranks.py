@@ -20,11 +20,14 @@ import torch
 import torch.distributed
 from torch import nn
 
+from firstfault.torch_metrics.canary import Canary, CanaryConfig
 from firstfault.torch_metrics.collective_canary import CollectiveCanary, CollectiveConfig
 
 from .canary_builders import Board, SmallModel, canary_every, small_model, train
 
-EVERY, ITERATIONS, FAULTY, SINCE = 4, 40, 1, 18
+EVERY, ITERATIONS, FAULTY, SINCE = 4, 24, 1, 14
+FIRST_WRONG = SINCE + 2 * (SINCE // EVERY)
+"""Call of a product that is the first wrong one: one in each iteration, and two in every canary before it."""
 
 
 class Wrong(nn.Linear):
@@ -89,7 +92,14 @@ def ddp(folder: Path, case: str) -> None:
 def uneven(folder: Path, case: str) -> None:
     """Each rank has batches of its own size, and device models of its own are unknown."""
     rank = torch.distributed.get_rank()
-    board = train(replicated(small_model()), canary_every(EVERY), ITERATIONS, rank=rank, samples=4 + rank)
+    board = train(
+        replicated(small_model()),
+        canary_every(EVERY),
+        ITERATIONS,
+        rank=rank,
+        microbatches=1,
+        samples=4 + rank,
+    )
     write(folder, case, board, device_models=None)
 
 
@@ -108,8 +118,7 @@ def break_model(folder: Path, case: str, rate: int) -> None:
     CALLS[0] = 0
     model = small_model()
     if rank == FAULTY:
-        # two calls in each iteration, and two for every canary before it
-        model.first = Wrong(model.first, 2 * SINCE + 2 * (SINCE // EVERY), rate)
+        model.first = Wrong(model.first, FIRST_WRONG, rate)
     write(folder, case, train(replicated(model), canary_every(EVERY), ITERATIONS, rank=rank))
 
 
@@ -124,7 +133,7 @@ def sharded(folder: Path, case: str) -> None:
         CALLS[0] = 0
         model: SmallModel = small_model()
         if is_wrong and rank == FAULTY:
-            model.first = Wrong(model.first, 2 * SINCE + 2 * (SINCE // EVERY), 1)
+            model.first = Wrong(model.first, FIRST_WRONG, 1)
         fully_shard(model.first, mesh=mesh)
         fully_shard(model, mesh=mesh)
         board = train(model, canary_every(EVERY) if has_canary else None, ITERATIONS, rank=rank)
@@ -132,6 +141,29 @@ def sharded(folder: Path, case: str) -> None:
         if has_canary:
             write(folder, f"{case}_faulty" if is_wrong else case, board, sharding="zero3")
     say(folder, case, {"is_equal": is_equal(results[0], results[1])})
+
+
+class Joined(nn.Module):
+    """A model whose forward exchanges data, as under tensor parallelism, without anybody saying so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        most = self.first(x).detach().abs().amax()
+        torch.distributed.all_reduce(most)
+        loss: torch.Tensor = self.first(x).square().mean() + most + y.sum()
+        return loss
+
+
+def joined(folder: Path, case: str) -> None:
+    """Ranks with budgets of their own and collectives in their canaries: one cadence for all."""
+    rank = torch.distributed.get_rank()
+    torch.manual_seed(1)
+    canary = Canary(CanaryConfig(budget_share=(1.0, 0.01, 0.1)[rank]))
+    board = train(Joined(), canary, 40, is_mixed=False)
+    say(folder, case, {"every": canary.every, "ran": list(board.of("canary_checksum"))})
 
 
 def collective(folder: Path, case: str) -> None:
@@ -202,7 +234,7 @@ BREAKS: dict[str, Callable[[], None]] = {
     "left_out": _left_out,
 }
 CASES: dict[str, Callable[[Path, str], None]] = {
-    one.__name__: one for one in (ddp, uneven, faulty, flaky, sharded, collective)
+    one.__name__: one for one in (ddp, uneven, faulty, flaky, sharded, joined, collective)
 }
 
 

@@ -28,7 +28,7 @@ from firstfault.torch_metrics.recompute import RecomputeChecksums, RecomputeConf
 
 from .canary_builders import Board, canary_every, small_model, train  # noqa: E402
 
-CASES = ("ddp", "uneven", "faulty", "flaky", "sharded", "collective")
+CASES = ("ddp", "uneven", "faulty", "flaky", "sharded", "joined", "collective")
 ROOT = Path(__file__).parent.parent
 
 
@@ -64,10 +64,10 @@ def only_first(verdict: Any) -> Any:
 def test_training_is_bit_identical_with_a_canary() -> None:
     plain, watched = small_model(), small_model()
     random.seed(5)
-    train(plain, None)
+    train(plain, None, microbatches=2)
     drawn, state = random.random(), torch.get_rng_state()
     random.seed(5)
-    board = train(watched, canary_every(8))
+    board = train(watched, canary_every(8), microbatches=2)
     assert len(board.of("canary_checksum")) == 24
     assert all(map(torch.equal, plain.state_dict().values(), watched.state_dict().values()))
     assert (watched.calls, watched.amax) == (plain.calls, plain.amax)
@@ -290,6 +290,13 @@ def test_replicas_are_bit_identical_with_a_canary(jobs: Path) -> None:
             assert json.loads((jobs / f"{case}.{rank}.json").read_text())["is_equal"]
 
 
+def test_ranks_whose_canaries_are_made_of_collectives_agree_on_one_cadence(jobs: Path) -> None:
+    found = [json.loads((jobs / f"joined.{rank}.json").read_text()) for rank in range(3)]
+    assert found[0] == found[1] == found[2]
+    assert found[0]["ran"] == [16, 32]
+    assert found[0]["every"] > 0
+
+
 @pytest.mark.parametrize("case", ["ddp", "uneven", "sharded", "collective_whole"])
 def test_a_job_without_a_fault_gives_no_alarm(verdict_of: Callable[[str], Any], case: str) -> None:
     verdict = verdict_of(case)
@@ -299,9 +306,9 @@ def test_a_job_without_a_fault_gives_no_alarm(verdict_of: Callable[[str], Any], 
 @pytest.mark.parametrize(
     ("case", "metric", "interval"),
     [
-        ("faulty", "canary_checksum", [16, 20]),
-        ("sharded_faulty", "canary_checksum", [16, 20]),
-        ("flaky", "repeat_checksum/canary", [20, 24]),
+        ("faulty", "canary_checksum", [12, 16]),
+        ("sharded_faulty", "canary_checksum", [12, 16]),
+        ("flaky", "repeat_checksum/canary", [12, 16]),
         ("collective_sender", "collective_checksum/all_gather/dp", [16, 20]),
         ("collective_receiver", "collective_checksum/reduce_scatter/dp", [16, 20]),
         ("collective_left_out", "collective_checksum/all_reduce/dp", [16, 20]),

@@ -128,6 +128,11 @@ class Canary:
             self._run(iteration + 1, out)
             self._boundary = None  # the next step has the canary's time in it
 
+    @property
+    def every(self) -> int:
+        """Iterations between canaries; 0 until their cost is known."""
+        return self._cadence.fixed or self._cadence.every
+
     def detach(self) -> None:
         """Take the hook away."""
         if self._handle is not None:
