@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,7 @@ import pytest
 import firstfault
 from firstfault.wire import interpret
 
-
-def lines_of(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+from .probe_builders import lines_of, quick
 
 
 def test_a_step_is_sent_with_its_values_and_nonfinite_ones_stay_what_they_are(tmp_path: Path) -> None:
@@ -87,3 +84,44 @@ def test_ranks_are_told_apart_by_the_names_of_their_files(tmp_path: Path) -> Non
         with firstfault.Probe(run="r", rank=rank, world_size=2, sink=str(tmp_path / "run.jsonl")) as probe:
             probe.step(1.0)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run-rank0.jsonl", "run-rank1.jsonl"]
+
+
+def test_what_the_probe_dropped_is_named_in_the_coverage_of_the_verdict(tmp_path: Path) -> None:
+    for rank in range(2):
+        most = 100 if rank else 100_000
+        config = quick(flush_s=60.0, max_queue_records=most)
+        sink = str(tmp_path / "run.jsonl")
+        with firstfault.Probe(run="r", rank=rank, world_size=2, sink=sink, config=config) as probe:
+            for iteration in range(200):
+                probe.step(2.0 + 0.01 * (iteration % 7))
+        assert (probe.counts.dropped > 0) == (rank == 1)
+    (verdict,) = firstfault.replay(tmp_path)
+    notes = verdict["coverage"]["notes"]
+    assert any(f"the probe dropped {probe.counts.dropped} records of rank 1" in note for note in notes)
+
+
+def test_what_ends_a_block_is_told_and_goes_on(tmp_path: Path) -> None:
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no text")
+
+    path = tmp_path / "run.jsonl"
+    with pytest.raises(Odd), firstfault.Probe(run="r", rank=0, sink=str(path)):
+        raise Odd
+    (words,) = [line for line in lines_of(path) if line.get("event") == "hardware"]
+    assert words["code"] == "Odd"
+
+
+def test_the_layout_is_told_by_one_rank_and_what_was_given_wins(tmp_path: Path) -> None:
+    for rank in range(2):
+        sink = str(tmp_path / "run.jsonl")
+        with firstfault.Probe(run="r", rank=rank, world_size=2, sink=sink, sharding="zero1") as probe:
+            probe.declare(mesh=[["dp", 2]], sharding="none")
+    told = [
+        [line for line in lines_of(tmp_path / f"run-rank{rank}.jsonl") if line["event"] == "run_start"]
+        for rank in range(2)
+    ]
+    assert [line.get("mesh") for line in told[0]] == [None, [["dp", 2]]]
+    assert [line.get("sharding") for line in told[0]] == ["zero1", None]
+    assert len(told[1]) == 1
+    assert told[1][0]["hosts"].keys() == {"1"}
