@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import time
 from pathlib import Path
@@ -131,6 +132,21 @@ def test_a_line_that_a_crash_cut_off_on_disk_is_counted_and_not_sent(tmp_path: P
     assert spill.peek() == [b"{}"]
     assert spill.dropped == 1
     spill.close()
+
+
+def test_a_disk_that_somebody_cleaned_up_costs_what_was_on_it_and_nothing_after(tmp_path: Path) -> None:
+    sink = ListSink()
+    sink.is_away = True
+    emitter = an_emitter(sink, tmp_path)
+    emitter.put(a_record(1))
+    wait_until(lambda: emitter.counts.is_spilled and not emitter.counts.waiting)
+    shutil.rmtree(tmp_path)
+    sink.is_away = False
+    emitter.put(a_record(2))
+    wait_until(lambda: sink.lines)
+    emitter.close(1.0)
+    assert sink.lines == [encode_record(a_record(2)).encode()]
+    assert emitter.counts.dropped == 1
 
 
 def test_two_processes_of_one_rank_keep_apart_on_disk_and_orphans_are_adopted(tmp_path: Path) -> None:

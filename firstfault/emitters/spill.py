@@ -44,6 +44,7 @@ class Spill:
         if adopts:
             self._adopt(shelf)
         self._bytes = sum(path.stat().st_size for path in self._segments)
+        """Of all files; too many where somebody else removed one, which only drops lines earlier."""
 
     def __bool__(self) -> bool:
         """Whether any line waits."""
@@ -56,7 +57,10 @@ class Spill:
             OSError: the disk is full.
         """
         data = b"".join(line + b"\n" for line in lines)
+        if self._file is not None and not os.fstat(self._file).st_nlink:
+            self._shut()  # somebody cleaned up, and what is written now would be gone with the file
         if self._file is None:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             path = self.folder / f"{self._next_number:0{_NAME_DIGITS}d}.jsonl"
             self._file = os.open(
                 path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600
@@ -106,7 +110,10 @@ class Spill:
         while self._segments and not self._lines:
             if len(self._segments) == 1:
                 self._shut()  # what is read is not written to any more
-            *whole, torn = self._segments[0].read_bytes().split(b"\n")
+            try:
+                *whole, torn = self._segments[0].read_bytes().split(b"\n")
+            except OSError:  # somebody cleaned up: how many lines it held, nobody knows
+                whole, torn = [], b"?"
             self.dropped += bool(torn)
             self._lines = deque(line for line in whole if line)
             if not self._lines:
@@ -116,8 +123,9 @@ class Spill:
     def _forget_oldest(self) -> None:
         if self._segments:
             path = self._segments.popleft()
-            self._bytes -= path.stat().st_size
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self._bytes -= path.stat().st_size
+                path.unlink()
         self._lines.clear()
 
     def _shut(self) -> None:
