@@ -297,6 +297,32 @@ def test_compiled_code_is_trained_without_a_break_and_what_cannot_be_seen_is_sai
     assert {"data_checksum", "local_grad_norm", "nonfinite_logits"} <= set(probe.said()[1])
 
 
+def test_of_a_reduction_that_is_not_known_the_local_side_is_told_and_the_other_left_out() -> None:
+    model = small_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    norms: list[float] = []
+
+    def reduce(_: int) -> None:
+        norms.append(norm_of(one.grad for one in model.parameters()))
+        for one in model.parameters():
+            assert one.grad is not None
+            one.grad.mul_(0.5)
+
+    with watching(model, optimizer, config=EVERY, probe=ListProbe(world_size=2)) as (watch, probe):
+        train(model, optimizer, watch, iterations=2, microbatches=2, between=reduce)
+        assert "grad_norm" in watch.coverage
+        assert "local_grad_norm" not in watch.coverage
+    for iteration, norm in enumerate(norms):
+        assert math.isclose(float(probe.said()[iteration]["local_grad_norm"]), norm, rel_tol=1e-6)
+        assert "grad_norm" not in probe.said()[iteration]
+
+
+def test_a_step_without_a_gradient_is_said_in_the_coverage() -> None:
+    with watching(small_model(), config=EVERY) as (watch, _):
+        watch.at_step(0)
+        assert "no gradient" in watch.coverage["local_grad_norm"]
+
+
 def test_a_trainer_with_a_reduction_of_its_own_hands_gradients_over() -> None:
     model = small_model()
     grads = [torch.ones(100), torch.full((50,), 2.0)]

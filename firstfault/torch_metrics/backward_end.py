@@ -4,8 +4,8 @@ A hook on each parameter queues a callback to the end of the pass. It runs befor
 `DistributedDataParallel` that waits for its reductions, while these are still on their way: nothing waits
 for the look at the local gradients, and no communication hook is needed, so that the reduction is what it
 would be without a watch, bit by bit. A second callback, queued behind that of the wrapper, sees the
-result. Where gradients are views of the buckets, which are reduced in place, or the graph is static, each is
-looked at in the hook of its parameter instead.
+result. Where gradients are views of the buckets, which are reduced in place, the graph is static, or whoever
+reduces is not known, each is looked at in the hook of its parameter instead.
 """
 
 from __future__ import annotations
@@ -46,8 +46,10 @@ class BackwardEnd:
         model = getattr(watch.model, "_orig_mod", watch.model)  # within torch.compile
         is_parallel = isinstance(model, nn.parallel.DistributedDataParallel)
         self._is_reduced = is_parallel and watch.world_size > 1
-        # with a static graph the first pass reduces everything before any callback of ours
-        self._is_in_place = is_parallel and bool(model.gradient_as_bucket_view or model.static_graph)
+        # a static graph reduces everything before any callback of ours in its first pass, and of a reduction
+        # that is not torch's own nobody knows when it begins
+        is_known = is_parallel and not model.gradient_as_bucket_view and not model.static_graph
+        self._is_in_place = watch.world_size > 1 and not is_known
         self.has_whole_result = is_parallel or watch.world_size == 1
         if not self.has_whole_result:
             watch.leave_out(

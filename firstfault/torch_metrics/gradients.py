@@ -117,6 +117,8 @@ class Gradients:
     def at_step(self, _: int, out: Readback) -> None:
         assert self._watch is not None and self._source is not None, "attached before the first step"
         before, after = self.before, self.after
+        if before.squares is None and self.wants(before):
+            self._watch.leave_out("local_grad_norm", "no gradient was seen to arrive at a parameter")
         if before.squares is not None and before.bad is not None:
             out.put("local_grad_norm", before.squares.sqrt())
             out.put("nonfinite_grad", before.bad)
