@@ -34,7 +34,7 @@ lint: $(VENV)/.dev ## ruff, mypy --strict and the import contracts
 
 # What the tests would otherwise compile in every process that comes to it before another has kept it.
 loops: $(VENV)/.dev
-	@$(BIN)/python -c 'from detectors.kernels import compile_at_first_use as eager; from service.warm_up import load; eager(); load()'
+	@$(BIN)/python -c 'from service.warm_up import compile_all; compile_all()'
 
 bench: $(VENV)/.dev java ## print every speed and quality figure, one line each
 	@set -e; for script in bench/[a-z]*.py; do $(BIN)/python -m "bench.$$(basename $$script .py)"; done

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,10 +32,9 @@ def run_doctor(request: DoctorRequest) -> int:
     """
     given = {} if request.kafka is None else {"kafka.bootstrap": request.kafka}
     settings = load_settings(request.config, overrides=given)
-    # What libraries log of a failure is less than what is found here, and in between the lines.
-    logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
     uses_kafka = request.kafka is not None or names_kafka(request.config)
-    return _tell(_all(settings, request, uses_kafka=uses_kafka), Exit.FAILED, as_json=request.as_json)
+    with _unheard("kafka"):
+        return _tell(_all(settings, request, uses_kafka=uses_kafka), Exit.FAILED, as_json=request.as_json)
 
 
 def run_check(config: Path | None, *, as_json: bool = False) -> int:
@@ -44,6 +44,18 @@ def run_check(config: Path | None, *, as_json: bool = False) -> int:
         ConfigError: the settings cannot be.
     """
     return _tell(_settings(load_settings(config), config), Exit.UNUSABLE, as_json=as_json)
+
+
+@contextmanager
+def _unheard(library: str) -> Iterator[None]:
+    """What a library logs of a failure is less than what is found here, and would stand between the lines."""
+    logger = logging.getLogger(library)
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _all(settings: Settings, request: DoctorRequest, *, uses_kafka: bool) -> Iterator[Finding]:

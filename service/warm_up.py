@@ -84,15 +84,20 @@ def compile_readers() -> None:
     escapes.compiled()(np.zeros(1, np.uint8), np.zeros(1, np.uint8))
 
 
-def main() -> None:
+def compile_all() -> None:
     """Compile everything into the cache."""
+    compile_at_first_use()
+    load()
+    compile_readers()
+
+
+def main() -> None:
+    """Compile everything, and end before that if the parent does."""
     told = threading.Event()
     told.set()  # there is nothing to save, and nothing to say
     end_with_parent(told, grace_s=0.0)
     os.nice(_NICENESS)
-    compile_at_first_use()
-    load()
-    compile_readers()
+    compile_all()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from detectors import kernels
 from service.kafka_jars import BrokerUnavailable
 from service.local_kafka import LocalKafka
 from service.store_config import StoreConfig
@@ -25,6 +26,14 @@ NewTopic = Callable[[int], str]
 # The same examples in every run, and no time limit of one example: machines are shared and slow at times.
 settings.register_profile("firstfault", derandomize=True, deadline=None)
 settings.load_profile("firstfault")
+
+
+@pytest.fixture(autouse=True)
+def choice() -> Iterator[None]:
+    """How the process runs folds is as before each test: a worker in one must not decide for the next."""
+    before = kernels._Choice.is_eager, kernels._Choice.is_held
+    yield
+    kernels._Choice.is_eager, kernels._Choice.is_held = before
 
 
 @pytest.fixture(scope="session")

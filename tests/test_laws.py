@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from functools import cache
+from pathlib import Path
 
 import psutil
 import pytest
@@ -20,22 +22,26 @@ SHORT = 1500
 """Lines of the short logs on which many arrangements are tried: past the lateness bound of 8 ranks."""
 
 
+@cache
+def plain_bytes(file: Path, stop: int | None = None) -> list[bytes]:
+    """The verdicts of the first lines of a log, read at once: what every arrangement must give."""
+    return verdict_bytes([lines_of(file)[:stop]])
+
+
 @one_by_name
 def test_order_within_the_bound_and_duplication_do_not_matter(truth: Truth) -> None:
     lines = lines_of(truth.file)
-    plain = verdict_bytes([lines])
     for seed in range(2):
         rng = random.Random(seed)
         arranged = shuffled(doubled(lines, rng), rng)
-        assert verdict_bytes(cut(arranged, [997])) == plain
+        assert verdict_bytes(cut(arranged, [997])) == plain_bytes(truth.file)
 
 
 @one_by_name
 def test_cutting_does_not_matter(truth: Truth) -> None:
     lines = lines_of(truth.file)
-    plain = verdict_bytes([lines])
     for sizes in ([61], [1, 2, 3, 500, 8, 1000]):
-        assert verdict_bytes(cut(lines, sizes)) == plain
+        assert verdict_bytes(cut(lines, sizes)) == plain_bytes(truth.file)
 
 
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -47,14 +53,14 @@ def test_any_arrangement_of_a_short_log_gives_the_same_bytes(seed: int, data: st
     arranged = shuffled(doubled(lines, rng), rng)
     sizes = data.draw(st.lists(st.integers(1, 700), min_size=1, max_size=6))
 
-    assert verdict_bytes(cut(arranged, sizes)) == verdict_bytes([lines])
+    assert verdict_bytes(cut(arranged, sizes)) == plain_bytes(truth.file, SHORT)
 
 
 def test_one_record_at_a_time_gives_the_bytes_of_the_whole_file_at_once() -> None:
     truth = next(log for log in LOGS if log.name == "nan_activation")
     lines = lines_of(truth.file)[:SHORT]
 
-    assert verdict_bytes(cut(lines, [1])) == verdict_bytes([lines])
+    assert verdict_bytes(cut(lines, [1])) == plain_bytes(truth.file, SHORT)
 
 
 def test_asking_for_a_verdict_in_between_changes_nothing() -> None:
@@ -68,7 +74,7 @@ def test_asking_for_a_verdict_in_between_changes_nothing() -> None:
 
     from detectors.verdict import canonical_bytes
 
-    assert [canonical_bytes(verdict) for verdict in pipeline.verdicts()] == verdict_bytes([lines])
+    assert [canonical_bytes(verdict) for verdict in pipeline.verdicts()] == plain_bytes(truth.file)
 
 
 @one_by_name
@@ -83,7 +89,7 @@ def test_a_checkpoint_in_between_changes_nothing(truth: Truth) -> None:
         restored.restore(pipeline.snapshot())
         pipeline = restored
 
-    assert [canonical_bytes(verdict) for verdict in pipeline.verdicts()] == verdict_bytes([lines])
+    assert [canonical_bytes(verdict) for verdict in pipeline.verdicts()] == plain_bytes(truth.file)
 
 
 def test_state_does_not_grow_with_the_length_of_a_run() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,14 +12,6 @@ from ingest.scan import escapes, kernel, kernel_words
 from service.warm_up import Compiler, compile_readers, load
 
 from .crash_harness import wait_until
-
-
-@pytest.fixture(autouse=True)
-def choice() -> Iterator[None]:
-    """What the process has chosen is as before afterwards."""
-    before = kernels._Choice.is_eager, kernels._Choice.is_held
-    yield
-    kernels._Choice.is_eager, kernels._Choice.is_held = before
 
 
 def test_until_the_child_is_done_nothing_is_compiled_here_and_then_at_once() -> None:
