@@ -26,6 +26,15 @@ MINI_RING = 256
 # The fitted decline, inside the floats of the fold's state.
 FIT_MIDDLE, FIT_U, FIT_Y, FIT_UU, FIT_SLOPE, FIT_N, FIT_REST, FIT_ORIGIN = range(12, 20)
 
+FITS = SCRATCH
+"""Where fits are remembered, behind the room for sorting: a step is looked for at the same places as time
+goes on, and a fit to what came before a place does not change."""
+FIT_SLOTS = 32
+"""At least as many as places of a step."""
+FIT_SIZE = 10
+"""Place and beginning that a fit is of, each plus 1, and its eight numbers."""
+ROOM = FITS + FIT_SLOTS * FIT_SIZE
+
 
 def insert_value(mini: Numbers, count: int, value: float) -> None:
     """Put ``value`` into the first ``count`` sorted elements of ``mini``."""
@@ -118,6 +127,22 @@ def fit_decline(
     floats[FIT_SLOPE] = slope
     floats[FIT_N] = n
     floats[FIT_REST] = math.sqrt(max(yy - slope * uy, 0.0) / (n - 2))
+
+
+def fit_before(
+    origin: int, start: int, stop: int, minis: Numbers, floats: Numbers, scratch: Numbers
+) -> None:
+    """As `fit_decline`, remembered for the next mini-blocks."""
+    slot = FITS + (stop % FIT_SLOTS) * FIT_SIZE
+    if scratch[slot] == stop + 1.0 and scratch[slot + 1] == origin + 1.0:
+        for i in range(FIT_SIZE - 2):
+            floats[FIT_MIDDLE + i] = scratch[slot + 2 + i]
+        return
+    fit_decline(origin, start, stop, minis, floats, scratch)
+    scratch[slot] = stop + 1.0
+    scratch[slot + 1] = origin + 1.0
+    for i in range(FIT_SIZE - 2):
+        scratch[slot + 2 + i] = floats[FIT_MIDDLE + i]
 
 
 def log_time(at: float, middle: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .drift_levels import MINI, MINI_RING, SCRATCH
+from .drift_levels import MINI, MINI_RING, ROOM
 from .kernels import Array
 
 # What the fold reports (its return value).
@@ -83,7 +83,7 @@ is 6 sigma where noise is independent and 9 at a correlation of 0.6; `explosion`
 
 def make_state() -> tuple[Array, ...]:
     """Fresh state: integers, floats, mini-block, ring of mini-blocks and of their first iterations,
-    ring of values and of their iterations, room for sorting."""
+    ring of values and of their iterations, room for sorting and for fits."""
     return (
         np.zeros(INTS, np.int64),
         np.zeros(FLOATS),
@@ -92,5 +92,5 @@ def make_state() -> tuple[Array, ...]:
         np.zeros(MINI_RING, np.int64),
         np.zeros(RING),
         np.zeros(RING, np.int64),
-        np.zeros(SCRATCH),
+        np.zeros(ROOM),
     )

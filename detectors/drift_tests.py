@@ -21,6 +21,7 @@ from .drift_levels import (
     Numbers,
     end_of_line,
     expected,
+    fit_before,
     fit_decline,
     mean_minis,
     spread_of,
@@ -172,7 +173,11 @@ def weigh_step(
 ) -> float:
     """Score of a step at mini-block ``stop`` against the ``past`` before; 0 where the excess is no step."""
     now = ints[MINIS]
-    fit_decline(ints[FROM], max(ints[FROM], stop - past), stop, minis, floats, scratch)
+    first = ints[FROM]
+    if past == PAST:
+        fit_before(first, max(first, stop - past), stop, minis, floats, scratch)
+    else:
+        fit_decline(first, max(first, stop - past), stop, minis, floats, scratch)
     noise = noise_about_fit(floats)
     excess = mean_minis(minis, stop, now) - expected(stop, now, floats)
     score = step_score(excess, stop, now, noise, floats)
