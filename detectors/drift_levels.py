@@ -129,9 +129,7 @@ def fit_decline(
     floats[FIT_REST] = math.sqrt(max(yy - slope * uy, 0.0) / (n - 2))
 
 
-def fit_before(
-    origin: int, start: int, stop: int, minis: Numbers, floats: Numbers, scratch: Numbers
-) -> None:
+def fit_before(origin: int, start: int, stop: int, minis: Numbers, floats: Numbers, scratch: Numbers) -> None:
     """As `fit_decline`, remembered for the next mini-blocks."""
     slot = FITS + (stop % FIT_SLOTS) * FIT_SIZE
     if scratch[slot] == stop + 1.0 and scratch[slot + 1] == origin + 1.0:
