@@ -183,7 +183,9 @@ def union(one_N: NDArray[np.int32], other_N: NDArray[np.int32]) -> NDArray[np.in
     [0, 2, 4]
     """
     both_N = np.sort(np.concatenate([one_N, other_N]))
-    return both_N[np.append(True, both_N[1:] != both_N[:-1])[: len(both_N)]]
+    is_new_N = np.ones(len(both_N), np.bool_)
+    is_new_N[1:] = both_N[1:] != both_N[:-1]
+    return both_N[is_new_N]
 
 
 def admit(names: Sequence[str], size: int, max_cells: int) -> tuple[frozenset[str], list[Rejected]]:

@@ -179,7 +179,7 @@ def _drift(title: str, blocks: Sequence[IterationBlock], onset: int | None = Non
 
 def _step_scores(stream: DriftStream) -> dict[str, float]:
     """The score that the step test gives at a full mini-block, whether or not it passes the threshold."""
-    ints, floats, minis = (stream.arrays[at].tolist() for at in (0, 1, 3))
+    ints, floats, _, minis, *_, scratch = (array.tolist() for array in stream.arrays)
     knobs = stream.knobs.tolist()
     is_settled = ints[drift_state.PHASE] == drift_state.SHIFTED
     if ints[drift_state.IN_MINI] != 0 or ints[drift_state.MINIS] < drift_state.WARM or is_settled:
@@ -188,7 +188,7 @@ def _step_scores(stream: DriftStream) -> dict[str, float]:
         return {"score": float(floats[drift_state.SCORE])}
     knobs[drift_state.SUSPECT_Z], knobs[drift_state.MIN_STEP] = 0.0, 0.0
     floats[drift_state.SCORE] = 0.0
-    drift_tests.watch_step(ints, floats, minis, knobs)
+    drift_tests.watch_step(ints, floats, minis, scratch, knobs)
     return {"score": float(floats[drift_state.SCORE])}
 
 
