@@ -206,7 +206,7 @@ def some_records(draw: st.DrawFn) -> list[Record]:
     return found
 
 
-@settings(max_examples=40)  # each is decoded twice
+@settings(max_examples=25)  # each is decoded twice
 @given(some_records())
 def test_columns_say_what_lines_say(records: list[Record]) -> None:
     lines = [encode_record(one).encode() for one in records]
