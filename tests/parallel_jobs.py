@@ -19,7 +19,7 @@ from firstfault.torch_metrics import Watch, WatchConfig, checksum, hex_of
 
 from .watch_builders import ListProbe, batch, small_model
 
-ITERATIONS = 5
+ITERATIONS = 3
 DDP = nn.parallel.DistributedDataParallel
 
 

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firstfault.torch_metrics import checksum, hashing, hex_of
@@ -85,12 +85,13 @@ def test_the_hash_is_that_of_its_definition(dtype: torch.dtype) -> None:
         assert hex_of(checksum(tensor)) == plain_checksum([raw(tensor)])
 
 
-@pytest.mark.parametrize("length", [COLUMNS - 1, COLUMNS, COLUMNS + 1, 2 * COLUMNS + 3])
+@pytest.mark.parametrize("length", [COLUMNS - 1, COLUMNS, COLUMNS + 1])
 def test_the_hash_is_that_of_its_definition_over_several_rows(length: int) -> None:
     tensors = [some(length, torch.float32), some(7, torch.bfloat16), some(2 * length, torch.int16, 1)]
     assert hex_of(checksum(tensors)) == plain_checksum([raw(tensor) for tensor in tensors])
 
 
+@settings(max_examples=40)
 @given(st.integers(0, 999), st.integers(0, 31))
 def test_any_flipped_bit_changes_the_hash(at: int, bit: int) -> None:
     words = some(1000, torch.int32)
@@ -99,6 +100,7 @@ def test_any_flipped_bit_changes_the_hash(at: int, bit: int) -> None:
     assert hex_of(checksum(words)) != before
 
 
+@settings(max_examples=40)
 @given(st.integers(0, COLUMNS * 2 - 1), st.integers(0, COLUMNS * 2 - 1))
 def test_two_exchanged_values_change_the_hash(one: int, other: int) -> None:
     values = some(COLUMNS * 2, torch.float32)
@@ -111,11 +113,11 @@ def test_two_exchanged_values_change_the_hash(one: int, other: int) -> None:
 def test_two_flipped_signs_do_not_cancel() -> None:
     values = some(4096, torch.float64)
     hashes = {hex_of(checksum(values))}
-    for at in range(1, 200):
+    for at in range(1, 100):
         flipped = values.clone()
         flipped[[0, at]] *= -1.0
         hashes.add(hex_of(checksum(flipped)))
-    assert len(hashes) == 200
+    assert len(hashes) == 100
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16, torch.float32, torch.float64], ids=str)
@@ -160,13 +162,13 @@ def test_the_order_of_tensors_counts() -> None:
     assert hex_of(checksum([one, other])) != hex_of(checksum([other, one]))
 
 
-def test_a_thousand_hashes_of_one_changed_value_are_all_different() -> None:
+def test_hundreds_of_hashes_of_one_changed_value_are_all_different() -> None:
     values = some(COLUMNS + 5, torch.int32)
     hashes = set()
-    for change in range(1000):
+    for change in range(300):
         values[change * 32] += 1
         hashes.add(hex_of(checksum(values)))
-    assert len(hashes) == 1000
+    assert len(hashes) == 300
 
 
 def test_hashing_keeps_no_graph_and_changes_nothing() -> None:
