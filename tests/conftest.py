@@ -116,6 +116,7 @@ def browser(chromium: Chromium) -> Iterator[Chromium]:
     """The browser, held to account after each test."""
     chromium.console()
     chromium.resize(1440)
+    chromium.base = ""  # that of the service of another test
     yield chromium
     complaints = [line for line in chromium.console() if "Failed to load resource" not in line]
     elsewhere = chromium.run(

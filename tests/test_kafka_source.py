@@ -71,7 +71,7 @@ def test_a_run_spread_over_partitions_comes_in_step_when_caught_up_on(
 ) -> None:
     topic = new_topic(4)
     produce_spread(broker.address, topic, iterations=4000, partitions=4)
-    source = a_source(broker.address, topic)
+    source = a_source(broker.address, topic, longest_hold_s=60.0)  # however slow a machine is
     batches = read_until(source, lambda came: sum(map(len, came)) >= 16_000)
     iterations = np.concatenate([batch.iteration_N for batch in batches])
     ranks = np.concatenate([batch.rank_N for batch in batches])
