@@ -72,7 +72,15 @@ _WORDS = (
         "checksum",
     ),
     *("feature", "silent", " sdc ", "health", "mllog", "tensor ", "after training", "exiting program"),
-    *("diverg", "cancelled", "time limit", "fallen off", "temperature", "educing learning"),
+    *(
+        "diverg",
+        "cancelled",
+        "join collective",
+        "time limit",
+        "fallen off",
+        "temperature",
+        "educing learning",
+    ),
 )
 _IGNORED_WORDS = ("nccl info ", "nccl trace ")
 """Of lines that are no telemetry whatever else stands in them: large jobs begin with a million of them."""
