@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -90,3 +91,5 @@ def test_a_broker_that_was_never_there_costs_a_second_at_the_end(tmp_path: Path)
     kept = Decoder().decode_lines(b"".join(path.read_bytes() for path in tmp_path.rglob("*.jsonl")), "", 1)
     assert kept.rejected == ()
     assert set(kept.iteration_N.tolist()) == set(range(50))
+    # no test after this one has a thread beside it that still looks for a broker
+    wait_until(lambda: "firstfault-probe" not in {thread.name for thread in threading.enumerate()})
