@@ -37,8 +37,6 @@ def a_record(iteration: int, loss: float = 1.0, rank: int = 0) -> Record:
 class ListSink:
     """Keeps what is sent; ``is_away`` makes it fail."""
 
-    name, keeps_on_disk = "a list", False
-
     def __init__(self) -> None:
         self.lines: list[bytes] = []
         self.is_away = False

@@ -171,12 +171,13 @@ def test_what_never_arrives_is_counted_and_waited_for_no_longer_than_asked(
     assert probe.records == []
 
 
-def test_microbatches_have_records_of_their_own_and_vectors_one_value_a_name() -> None:
+def test_microbatches_have_records_of_their_own_and_the_trainers_values_win() -> None:
     probe = ListProbe()
     out = Readback(probe.log)
     out.begin(4)
     out.give("a", 9.0)
-    out.put_each(["a", "b"], torch.tensor([1.0, 2.0]))
+    out.put("a", torch.tensor(1.0))
+    out.put("b", torch.tensor(2.0))
     out.put("loss", torch.tensor(3.0), microbatch=1)
     out.flush()
     assert probe.records == [(4, None, {"a": 9.0, "b": 2.0}), (4, 1, {"loss": 3.0})]

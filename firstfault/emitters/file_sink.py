@@ -32,8 +32,6 @@ def path_of_rank(path: Path, rank: int, world_size: int | None) -> Path:
 class FileSink:
     """Appends to one file; what a full disk cut off is taken back."""
 
-    keeps_on_disk = True
-
     def __init__(self, path: Path) -> None:
         self.name = str(path)
         self._path = path

@@ -30,8 +30,6 @@ _MAX_RETRY_AFTER_S = 600.0
 class HttpSink:
     """Sends batches to one service."""
 
-    keeps_on_disk = False
-
     def __init__(self, url: str, config: EmitterConfig) -> None:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:

@@ -30,8 +30,6 @@ _TOO_LARGE = frozenset({"MessageSizeTooLargeError", "RecordTooLargeError", "Reco
 class KafkaSink:
     """Produces batches to one topic, keyed by run."""
 
-    keeps_on_disk = False
-
     def __init__(self, url: str, config: EmitterConfig) -> None:
         parts = urllib.parse.urlsplit(url)
         brokers, topic = parts.netloc.rpartition("@")[2], parts.path.strip("/")

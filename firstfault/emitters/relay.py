@@ -56,7 +56,6 @@ class RelaySink:
     """Hands lines to local rank 0, or sends them itself by ``direct``."""
 
     def __init__(self, path: Path, direct: Sink) -> None:
-        self.name, self.keeps_on_disk = direct.name, direct.keeps_on_disk
         self._path, self._direct = path, direct
         self._socket: socket.socket | None = None
         self._ask_s = 0.0

@@ -26,11 +26,6 @@ class SinkTooLarge(SinkRefused):
 class Sink(Protocol):
     """Where lines go. All but `interrupt` are called by one thread at a time."""
 
-    name: str
-    """The address as a person knows it, without secrets."""
-    keeps_on_disk: bool
-    """Whether it is a file itself, so that waiting on disk for it makes no sense."""
-
     def send(self, lines: Sequence[bytes], timeout_s: float) -> int:
         """Hand over ``lines``; the number that the sink rejected for good.
 

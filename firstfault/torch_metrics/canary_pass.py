@@ -14,7 +14,7 @@ Three shapes of a job:
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,6 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .canary_state import aliased
 from .hashing import checksum
+from .passes import tensors_in
 
 FP16_SCALE = 4096.0
 """Factor of the loss under fp16: small gradients would else round to zero, and what is zero hides faults."""
@@ -145,7 +146,7 @@ def _scalar_of(output: Any) -> tuple[torch.Tensor, bool]:
         loss = output
     if isinstance(loss, torch.Tensor) and loss.dim() == 0 and loss.requires_grad:
         return loss, True
-    parts = [one for one in _tensors_in(output) if one.requires_grad]
+    parts = [one for one in tensors_in(output) if one.requires_grad]
     if not parts:
         raise TypeError("the output of a model with a canary must hold a tensor with a gradient, has none")
     weighed = [
@@ -154,19 +155,6 @@ def _scalar_of(output: Any) -> tuple[torch.Tensor, bool]:
         for one in parts
     ]
     return torch.stack(weighed).sum(), False
-
-
-def _tensors_in(output: Any) -> Iterator[torch.Tensor]:
-    if isinstance(output, torch.Tensor):
-        yield output
-    elif isinstance(output, Mapping):
-        for one in output.values():
-            yield from _tensors_in(one)
-    elif isinstance(output, Sequence) and not isinstance(output, str):
-        for one in output:
-            yield from _tensors_in(one)
-    elif hasattr(output, "__dataclass_fields__"):
-        yield from _tensors_in([getattr(output, name) for name in output.__dataclass_fields__])
 
 
 @contextmanager
@@ -243,7 +231,7 @@ class _Sends(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyped in 
             return  # the gathering of parameters, which are hashed as such
         arguments = zip(func._schema.arguments, args, strict=False)
         read = next((value for one, value in arguments if one.name.startswith(_SENT)), None)
-        sent = [one for one in _tensors_in(read) if one.numel()]
+        sent = [one for one in tensors_in(read) if one.numel()]
         if not sent:
             return
         one = checksum(sent)

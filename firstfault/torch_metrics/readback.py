@@ -36,9 +36,7 @@ class _Step:
     """What the trainer itself reports."""
     host: dict[int | None, dict[str, float | str]] = field(default_factory=dict)
     """By microbatch; None is the whole iteration."""
-    device: dict[torch.device, list[tuple[int | None, Sequence[str], torch.Tensor]]] = field(
-        default_factory=dict
-    )
+    device: dict[torch.device, list[tuple[int | None, str, torch.Tensor]]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -88,23 +86,14 @@ class Readback:
         if microbatch is not None or self.wants(name):
             self._take(name, value, microbatch)
 
-    def put_each(self, names: Sequence[str], vector: torch.Tensor) -> None:
-        """Report the entries of a vector under ``names``: one kernel where `put` would take many."""
-        assert self._step is not None, "values belong to a step"
-        if all(self.wants(name) for name in names):
-            self._step.device.setdefault(vector.device, []).append((None, names, vector.detach()))
-        else:
-            for at, name in enumerate(names):
-                self.put(name, vector[at])
-
     def flush(self) -> None:
         """Close the step: what is on the host is logged, what is not is sent on its way."""
         step, self._step = self._step, None
         if step is None:
             return
         for device, parts in step.device.items():
-            names = [(microbatch, name) for microbatch, group, _ in parts for name in group]
-            packed = torch.cat([_as_doubles(group[0], tensor) for _, group, tensor in parts])
+            names = [(microbatch, name) for microbatch, name, _ in parts]
+            packed = torch.cat([_as_double(name, tensor) for _, name, tensor in parts])
             if not _has_streams(device):
                 _sort_in(step.host, names, packed)
                 continue
@@ -136,7 +125,7 @@ class Readback:
             host[name] = value if isinstance(value, str) else _number(name, value)
         elif value.numel() == 1:
             held = value.detach()
-            self._step.device.setdefault(held.device, []).append((microbatch, (name,), held))
+            self._step.device.setdefault(held.device, []).append((microbatch, name, held))
         else:
             raise ValueError(f"{name} must be one number, got a tensor of {value.numel()} elements")
 
@@ -173,8 +162,8 @@ def _has_streams(device: torch.device) -> bool:
     return device.type in ("cuda", "xpu")
 
 
-def _as_doubles(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """A vector of doubles; of a checksum the bits."""
+def _as_double(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """A vector of one double; of a checksum its bits."""
     flat = tensor.reshape(-1)
     return flat.to(torch.int64).view(torch.float64) if is_checksum(name) else flat.to(torch.float64)
 

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from .hashing import checksum
+from .passes import is_backward_running
 
 if TYPE_CHECKING:
     from .readback import Readback
@@ -94,7 +95,7 @@ class RecomputeChecksums:
 
     def _looker(self, name: str) -> Any:
         def look(module: nn.Module, _args: Any, _output: Any) -> None:
-            if is_in_backward():
+            if is_backward_running():
                 self._recomputed[name] = module
 
         return look
@@ -115,11 +116,6 @@ class RecomputeChecksums:
     def _hasher(self, site: _Site) -> Any:
         def look(_module: nn.Module, _args: Any, output: Any) -> None:
             if self._is_due and isinstance(output, torch.Tensor):
-                (site.again if is_in_backward() else site.first).append(checksum([output]))
+                (site.again if is_backward_running() else site.first).append(checksum([output]))
 
         return look
-
-
-def is_in_backward() -> bool:
-    """Whether this thread runs a backward: what computes there forwards is a recomputation."""
-    return torch._C._current_graph_task_id() != -1

@@ -15,7 +15,7 @@ UNSUPPORTED_MECHANISM, NOT_WITH_SASL = 33, 34
 """Errors of a handshake: another mechanism is wanted, or none at this port."""
 _MAX_ANSWER_BYTES = 1 << 20
 """Answers to what is asked here have some hundred bytes; text of another protocol reads as a size of 1 GB."""
-_CLIENT = b"firstfault-doctor"
+_CLIENT = "firstfault-doctor"
 
 
 class NotKafka(Exception):
@@ -89,7 +89,7 @@ class Wire:
 
     def _ask(self, request: int, version: int, body: bytes) -> Answer:
         self._asked += 1
-        head = struct.pack(">hhi", request, version, self._asked) + _text(_CLIENT.decode())
+        head = struct.pack(">hhi", request, version, self._asked) + _text(_CLIENT)
         self._connection.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
         first = self._read(4)
         (size,) = struct.unpack(">i", first)
