@@ -3,8 +3,6 @@
 Plain Python that numba can compile: see `kernels.Fold`.
 """
 
-# A compiled fold takes its state as flat arrays by position.
-
 # ruff: noqa: PLR0917
 # A compiled fold takes its state as flat arrays by position.
 
