@@ -18,6 +18,7 @@ import torch
 import torch.distributed
 
 from ..launch import Launch
+from ..run_facts import device_facts
 from .config import PreflightError
 
 _FIRST_PORT, _PORTS = 20_000, 20_000
@@ -140,9 +141,7 @@ def device_model(device: torch.device) -> str:
 
 def device_id(device: torch.device) -> str:
     """The unit itself, by the name that operators have for it; empty where it has none."""
-    if device.type != "cuda":
-        return ""
-    return str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
+    return device_facts(device).get("id", "")
 
 
 def software() -> str:
