@@ -171,6 +171,19 @@ def test_what_never_arrives_is_counted_and_waited_for_no_longer_than_asked(
     assert probe.records == []
 
 
+def test_a_watch_that_closes_tells_of_steps_that_never_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readback, "_has_streams", lambda device: True)
+    monkeypatch.setattr(Readback, "_copy", lambda self, device, packed: (packed.clone(), Event()))
+    probe = ListProbe()
+    watch = Watch(probe, small_model(), signals=())
+    for iteration in range(2):
+        watch.at_step(iteration, torch.tensor(1.0))
+    watch.close(0.0)
+    assert [(where, str(error)) for where, error in probe.errors] == [
+        ("read-back", "the device did not hand over 2 steps within 0 s")
+    ]
+
+
 def test_microbatches_have_records_of_their_own_and_the_trainers_values_win() -> None:
     probe = ListProbe()
     out = Readback(probe.log)

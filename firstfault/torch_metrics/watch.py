@@ -138,7 +138,12 @@ class Watch:
     def close(self, timeout_s: float = 1.0) -> None:
         """Detach, and log what is still on its way, for so many seconds at most."""
         self.detach()
-        self._outside("read-back", functools.partial(self._readback.close, timeout_s))
+        self._outside("read-back", functools.partial(self._wait_for_last, timeout_s))
+
+    def _wait_for_last(self, timeout_s: float) -> None:
+        lost = self._readback.close(timeout_s)
+        if lost:
+            raise TimeoutError(f"the device did not hand over {lost} steps within {timeout_s:g} s")
 
     def _attempt(self, signal: Signal, action: Callable[[], object]) -> None:
         try:
