@@ -147,6 +147,7 @@ class Probe(Guarded):
             self.declare(**layouts.declared_layout(model, optimizer, options.get("mesh")))
         except Exception as error:  # an unknown layout is learned from the values
             self.note_error("layout", error)
+        options = {"mesh": self._given.get("mesh"), **options}
         watch_of = import_module("firstfault.torch_metrics").Watch
         self._watch = watch_of(self, model, optimizer, **{"iteration": self._next_iteration, **options})
         self._watch.add(import_module("firstfault.torch_metrics.forward_mark").ForwardMark())

@@ -73,6 +73,16 @@ def test_what_fails_in_a_hook_is_counted_and_the_step_is_done(tmp_path: Path) ->
     probe.close()
 
 
+@pytest.mark.parametrize("mesh", [[["pp", 2], ["dp", 1]], {"0": {"pp": 0}, "1": {"pp": 1}}])
+def test_a_stage_of_a_pipeline_that_the_probe_is_told_of_has_no_canary(mesh: Any, tmp_path: Path) -> None:
+    sink = str(tmp_path / "log.jsonl")
+    with firstfault.Probe(run="r", rank=0, world_size=2, sink=sink, mesh=mesh) as probe:
+        probe.watch(*a_model())
+        left_out = probe.watching.coverage
+    assert "pipeline" in left_out["canary"]
+    assert "pipeline" in left_out["data_checksum"]
+
+
 def test_wrappers_around_an_optimizer_are_taken_off() -> None:
     _, optimizer = a_model()
     assert bare_optimizer(

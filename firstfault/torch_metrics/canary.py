@@ -25,6 +25,7 @@ from .canary_batch import SharedBatch, seeded
 from .canary_cadence import SECOND, Cadence, is_fixed_batch
 from .canary_pass import Batch, CanaryPass, LossOf, Outcome, Precision
 from .canary_state import FirstBuffers, seed_all, untouched
+from .sharding import axes_of
 
 if TYPE_CHECKING:
     from .readback import Readback
@@ -94,10 +95,10 @@ class Canary:
         """Prepare for the model of ``watch``; the batch is its example, or the first one that is trained
         on."""
         self._watch, self._module = watch, watch.module
-        self._refuse(_obstacle(self._module, _axes(watch.mesh)))
+        self._refuse(_obstacle(self._module, axes_of(watch.mesh)))
         if self.why_off:
             return
-        self._has_collectives = is_joined(self._module, _axes(watch.mesh))
+        self._has_collectives = is_joined(self._module, axes_of(watch.mesh))
         self._device = next((one.device for one in self._module.parameters()), torch.device("cpu"))
         self._first_buffers = FirstBuffers(self._module)
         self._shared = SharedBatch(_store(), self._device)
@@ -256,14 +257,6 @@ def _obstacle(module: nn.Module, axes: Mapping[str, int]) -> str:
     if not any(one.requires_grad for one in module.parameters()):
         return "no parameter is trained"
     return ""
-
-
-def _axes(mesh: Any) -> dict[str, int]:
-    """Sizes by axis of a device mesh, or of a list of [axis, size]."""
-    names = getattr(mesh, "mesh_dim_names", None)
-    if names is not None:
-        return dict(zip(names, tuple(mesh.shape), strict=True))
-    return {str(axis): int(size) for axis, size in mesh} if isinstance(mesh, list | tuple) else {}
 
 
 def _arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -12,6 +12,7 @@ from .config import is_due
 from .counting import nonfinite
 from .hashing import checksum
 from .passes import is_training_pass, tensors_in
+from .sharding import axes_of
 
 if TYPE_CHECKING:
     from .readback import Readback
@@ -104,5 +105,4 @@ def _has_pipeline(watch: Watch) -> bool:
     from ..integrations.layouts import declared_layout
 
     mesh = declared_layout(watch.model, watch.optimizer, watch.mesh).get("mesh")
-    axes = mesh if isinstance(mesh, list) else []
-    return any(axis == "pp" and size > 1 for axis, size in axes)
+    return axes_of(mesh).get("pp", 1) > 1

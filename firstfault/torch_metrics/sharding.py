@@ -1,6 +1,9 @@
-"""What part of a tensor is held here, and which ranks hold the same."""
+"""What part of a tensor is held here, which ranks hold the same, and along which axes there are several."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import nn
@@ -26,3 +29,21 @@ def scopes_of(module: nn.Module) -> dict[int, str]:
         if "experts" in name.split(".") and "ep" in axes:
             scopes[id(one)] = "/expert"
     return scopes
+
+
+def axes_of(mesh: Any) -> dict[str, int]:
+    """Sizes by axis of a device mesh, of a list of [axis, size], or of the coordinates of each rank.
+
+    >>> axes_of([["pp", 2], ["dp", 4]]), axes_of({"0": {"pp": 0}, "1": {"pp": 1}})
+    ({'pp': 2, 'dp': 4}, {'pp': 2})
+    """
+    names = getattr(mesh, "mesh_dim_names", None)
+    if names is not None:
+        return dict(zip(names, tuple(mesh.shape), strict=True))
+    if isinstance(mesh, Mapping):
+        sizes: dict[str, int] = {}
+        for coordinates in mesh.values():
+            for axis, at in coordinates.items():
+                sizes[axis] = max(sizes.get(axis, 1), at + 1)
+        return sizes
+    return {str(axis): int(size) for axis, size in mesh} if isinstance(mesh, list | tuple) else {}
