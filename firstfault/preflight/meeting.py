@@ -141,6 +141,9 @@ def device_model(device: torch.device) -> str:
 
 def device_id(device: torch.device) -> str:
     """The unit itself, by the name that operators have for it; empty where it has none."""
+    if device.type != "cuda":
+        return ""
+    torch.cuda.init()  # type: ignore[no-untyped-call]  # untyped in torch; of a device that sleeps nothing is told
     return device_facts(device).get("id", "")
 
 
