@@ -61,7 +61,8 @@ def test_every_iteration_is_measured(folder: Path, run: str) -> None:
     every |= dict.fromkeys(("param_checksum", "optim_checksum"), WAYS[run].state_every)
     for metric, cadence in every.items():
         seen = {line["iteration"] for line in lines if metric in line}
-        assert seen == set(range(0, WAYS[run].iterations, cadence)), metric
+        # and of the parameters at each canary besides
+        assert seen >= set(range(0, WAYS[run].iterations, cadence)), metric
 
 
 def test_steps_that_the_scaler_skips_are_told(folder: Path) -> None:
