@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from .machine_code import Entry
+    from .machine_code import Dispatched, Entry
 
 # Any: arrays of any type, which the functions tell apart.
 Array = NDArray[Any]
@@ -46,7 +46,7 @@ class Compiled:
         self.functions = [as_function(one) for one in (*parts, function)]
         self.inlines = inlines
         self.constants = _constants(self.functions)
-        self._entry: Entry | None = None
+        self._entry: Entry | Dispatched | None = None
         self._file: Path | None = None
 
     def __call__(self, *arrays: Array) -> int:
@@ -70,13 +70,16 @@ class Compiled:
         """Whether some process compiled it for such arrays and kept it, so that loading it takes a moment."""
         return self.is_ready or self._path(arrays).exists()
 
-    def _load(self, arrays: Sequence[Array]) -> Entry:
-        from .machine_code import compile_functions, load, read, write
+    def _load(self, arrays: Sequence[Array]) -> Entry | Dispatched:
+        from .machine_code import Dispatched, compile_functions, load, read, write
 
         path = self._path(arrays)
         code = read(path)
         if code is None:
-            code = compile_functions(self.functions, self.constants, arrays, inlines=self.inlines)
+            made = compile_functions(self.functions, self.constants, arrays, inlines=self.inlines)
+            if isinstance(made, Dispatched):
+                return made
+            code = made
             write(path, code)
         return load(code, arrays)
 

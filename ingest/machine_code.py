@@ -16,7 +16,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -79,13 +79,27 @@ class Entry:
         return call
 
 
+class Dispatched:
+    """A function that numba itself calls, where its release does not tell the machine code."""
+
+    def __init__(self, dispatcher: Any) -> None:
+        self._dispatcher = dispatcher
+
+    def __call__(self, arrays: Sequence[Array]) -> int:
+        return int(self._dispatcher(*arrays))
+
+    def bound(self, arrays: Sequence[Array]) -> Callable[[], int]:
+        """The function of these arrays."""
+        return partial(self._dispatcher, *arrays)
+
+
 def compile_functions(
     functions: Sequence[types.FunctionType],
     constants: Mapping[str, Any],
     arrays: Sequence[Array],
     *,
     inlines: bool,
-) -> MachineCode:
+) -> MachineCode | Dispatched:
     """The last of ``functions``, which calls the others, for such arrays."""
     numba = _numba()
     # Without counting references, which only hands arrays on; nothing in it makes any.
@@ -102,6 +116,14 @@ def compile_functions(
     made = dispatcher.overloads[signature]
     if numba.types.unliteral(made.signature.return_type) != numba.types.int64:
         raise TypeError(f"{functions[-1].__name__} must give an integer, gives {made.signature.return_type}")
+    try:
+        return _told(made)
+    except (AttributeError, TypeError, ValueError):  # what it looks at is numba's own, and may become another
+        return Dispatched(dispatcher)
+
+
+def _told(made: Any) -> MachineCode:
+    """What numba compiled, as bytes that another process can load."""
     _, _, (object_bytes, _) = made.library.serialize_using_object_code()
     declared = (one.name for one in made.library._final_module.functions if one.is_declaration)
     calls = tuple(sorted(name for name in declared if not name.startswith(_INTRINSIC)))

@@ -77,6 +77,21 @@ def test_what_one_process_compiled_another_calls_without_numba(cache: Path) -> N
     assert ran.stdout.split() == ["7.5", "False"]
 
 
+def test_where_numba_does_not_tell_the_machine_code_it_calls_the_function_itself(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def changed(_: object) -> MachineCode:
+        raise AttributeError("'CPUCodeLibrary' object has no attribute '_final_module'")
+
+    monkeypatch.setattr(machine_code, "_told", changed)
+    plain, compiled, again = arguments(), arguments(), arguments()
+    one = Compiled(weigh, [advance])
+    assert one(*compiled) == one.bound(again)() == weigh(*plain)
+    for expected, other, third in zip(plain, compiled, again, strict=True):
+        assert expected.tobytes() == other.tobytes() == third.tobytes()
+    assert not list(cache.glob("*.o"))
+
+
 def test_a_function_of_the_mathematical_library_is_found_by_the_first_code_of_a_process() -> None:
     Compiled(root)(np.full(1, 9.0))
     script = (
