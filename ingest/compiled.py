@@ -98,15 +98,18 @@ class Compiled:
 
 
 def cache_folder() -> Path:
-    """Where compiled functions are kept: below the cache of this user, else in a folder for this process."""
+    """Where compiled functions are kept: below the cache of this user, else in a folder for this process.
+
+    Never in one that somebody else made: what lies there is run.
+    """
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = base / "firstfault" / "compiled"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        is_writable = os.access(folder, os.W_OK)
+        is_ours = folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK)
     except OSError:
-        is_writable = False
-    return folder if is_writable else _temporary_folder()
+        is_ours = False
+    return folder if is_ours else _temporary_folder()
 
 
 @cache

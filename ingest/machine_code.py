@@ -171,11 +171,14 @@ def write(path: Path, code: MachineCode) -> None:
     told = {"symbol": code.symbol, "calls": code.calls, "digest": _digest(code.object_bytes)}
     try:
         handle, name = tempfile.mkstemp(dir=path.parent)
+    except OSError:
+        return
+    try:
         with os.fdopen(handle, "wb") as file:
             file.write(json.dumps(told).encode() + b"\n" + code.object_bytes)
         Path(name).replace(path)
     except OSError:
-        return
+        Path(name).unlink(missing_ok=True)
 
 
 def _digest(object_bytes: bytes) -> str:

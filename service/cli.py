@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-import traceback
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -22,7 +21,7 @@ except ModuleNotFoundError:
 from .canary_cli import canary
 from .compare_cli import COMPARE_STATUSES, compare
 from .drill_cli import app as drill_app
-from .edge import Exit, outer_edge, say
+from .edge import Exit, last_edge, outer_edge
 from .live_cli import doctor, serve, worker
 from .token_command import app as token_app
 
@@ -248,16 +247,8 @@ def config_check(
 
 def main() -> NoReturn:
     """The entry point of the command ``firstfault``."""
-    for stream in (sys.stdout, sys.stderr):
-        # a run name that the terminal cannot encode must not end the report
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # text streams at start
-    try:
+    with last_edge():
         app()
-    except Exception:
-        # The outermost edge. An uncaught exception would exit with 1, which says "incident found".
-        traceback.print_exc()
-        say("this is a bug in firstfault; please report the lines above")
-        sys.exit(Exit.FAILED)
     sys.exit(Exit.HEALTHY)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -52,6 +53,20 @@ def outer_edge() -> Iterator[None]:
             raise
         say(str(error))
         raise SystemExit(status) from None
+
+
+@contextmanager
+def last_edge() -> Iterator[None]:
+    """Around everything: an uncaught bug would exit with 1, which says "incident found"."""
+    for stream in (sys.stdout, sys.stderr):
+        # a run name that the terminal cannot encode must not end the report
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # text streams at start
+    try:
+        yield
+    except Exception:
+        traceback.print_exc()
+        say("this is a bug in firstfault; please report the lines above")
+        raise SystemExit(Exit.FAILED) from None
 
 
 def _status_of(error: Exception) -> Exit | None:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-from .edge import Exit, outer_edge, say
+from .edge import last_edge, outer_edge
 
 _FLAGS: Mapping[str, str] = MappingProxyType({"--json": "as_json", "--details": "is_detailed"})
 _VALUES: Mapping[str, str] = MappingProxyType({"--html": "html", "--run": "run", "--format": "format_name"})
@@ -30,21 +29,12 @@ def main() -> NoReturn:
         from .cli import main as run_any
 
         run_any()
-    for stream in (sys.stdout, sys.stderr):
-        # a run name that the terminal cannot encode must not end the report
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # text streams at start
     # A pool of threads that waits for matrices to multiply: none is large, and waiting costs each start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    try:
-        with outer_edge():
-            from .replay_command import ReplayRequest, run_replay
+    with last_edge(), outer_edge():
+        from .replay_command import ReplayRequest, run_replay
 
-            status = run_replay(ReplayRequest(**request))
-    except Exception:
-        # The outermost edge. An uncaught exception would exit with 1, which says "incident found".
-        traceback.print_exc()
-        say("this is a bug in firstfault; please report the lines above")
-        sys.exit(Exit.FAILED)
+        status = run_replay(ReplayRequest(**request))
     sys.exit(status)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 import sys
 import types
@@ -176,6 +177,16 @@ def test_a_home_that_cannot_be_written_leads_to_a_temporary_folder(
     chosen = cache_folder()
     assert chosen.is_dir() and blocker not in chosen.parents
     assert cache_folder() == chosen
+
+
+def test_machine_code_in_a_folder_of_somebody_else_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert tmp_path in cache_folder().parents
+    somebody_else = os.getuid() + 1
+    monkeypatch.setattr(os, "getuid", lambda: somebody_else)
+    assert tmp_path not in cache_folder().parents
 
 
 def test_a_fold_of_many_parts_has_no_constant_of_two_meanings() -> None:
