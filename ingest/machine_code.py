@@ -102,24 +102,33 @@ def compile_functions(
 ) -> MachineCode | Dispatched:
     """The last of ``functions``, which calls the others, for such arrays."""
     numba = _numba()
+    signature = tuple(numba.types.Array(numba.from_dtype(one.dtype), one.ndim, "C") for one in arrays)
     # Without counting references, which only hands arrays on; nothing in it makes any.
-    options = {"fastmath": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
+    bare = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
+    try:
+        dispatcher = _dispatcher(functions, constants, inlines=inlines, **bare)
+        dispatcher.compile(signature)
+        made = dispatcher.overloads[signature]
+        returned = numba.types.unliteral(made.signature.return_type)
+        code = _told(made)
+    except (AttributeError, KeyError):  # what is asked of numba here is its own, and may become another
+        return Dispatched(_dispatcher(functions, constants, inlines=inlines))
+    if returned != numba.types.int64:
+        raise TypeError(f"{functions[-1].__name__} must give an integer, gives {returned}")
+    return code
+
+
+def _dispatcher(
+    functions: Sequence[types.FunctionType], constants: Mapping[str, Any], *, inlines: bool, **options: bool
+) -> Any:
+    """What numba compiles the last of ``functions`` by; all are compiled with the same constants."""
     names: dict[str, Any] = {"__builtins__": __builtins__, **constants}
     for function in functions:
         plain = types.FunctionType(function.__code__, names, function.__name__)
         plain.__module__ = function.__module__
         is_inlined = inlines and function is not functions[-1]
-        names[function.__name__] = numba.njit(**options, forceinline=is_inlined)(plain)
-    signature = tuple(numba.types.Array(numba.from_dtype(one.dtype), one.ndim, "C") for one in arrays)
-    dispatcher = names[functions[-1].__name__]
-    dispatcher.compile(signature)
-    made = dispatcher.overloads[signature]
-    if numba.types.unliteral(made.signature.return_type) != numba.types.int64:
-        raise TypeError(f"{functions[-1].__name__} must give an integer, gives {made.signature.return_type}")
-    try:
-        return _told(made)
-    except (AttributeError, TypeError, ValueError):  # what it looks at is numba's own, and may become another
-        return Dispatched(dispatcher)
+        names[function.__name__] = _numba().njit(fastmath=False, forceinline=is_inlined, **options)(plain)
+    return names[functions[-1].__name__]
 
 
 def _told(made: Any) -> MachineCode:
