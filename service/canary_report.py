@@ -32,12 +32,13 @@ def host_table(
     for rank, host in enumerate(crew.hosts):
         ranks_of.setdefault(host, []).append(rank)
     hosts = sorted(ranks_of, key=lambda host: (not named.keys() & set(ranks_of[host]), ranks_of[host][0]))
+    same = "same as its peers" if len(crew.hosts) > 1 else "the same each time"
     rows = [["host", "ranks", "s a round", "result"]]
     for host in hosts[:_MAX_ROWS]:
         ranks = ranks_of[host]
         pace_s = max(rounds_s[rank] / max(rounds[rank], 1) for rank in ranks)
         odd = [f"rank {rank}: {named[rank]}" for rank in ranks if rank in named]
-        rows.append([clean(host, 40), _span(ranks), f"{pace_s:.3g}", "; ".join(odd) or "same as its peers"])
+        rows.append([clean(host, 40), _span(ranks), f"{pace_s:.3g}", "; ".join(odd) or same])
     if len(hosts) > _MAX_ROWS:
         rows.append([f"{len(hosts) - _MAX_ROWS} more hosts", "", "", ""])
     return table(rows, ink_for(sys.stdout))

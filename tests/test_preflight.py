@@ -95,6 +95,7 @@ def test_a_rank_alone_is_compared_with_itself_and_with_a_reference(
     arguments = ["canary", "--rounds", "8", "--size", "tiny"]
     healthy = CliRunner().invoke(app, [*arguments, "--out", str(out)])
     assert healthy.exit_code == 0, healthy.output
+    assert "the same each time" in healthy.output and "peers" not in healthy.output
     same = CliRunner().invoke(app, [*arguments, "--reference", str(out)])
     assert same.exit_code == 0, same.output
 
