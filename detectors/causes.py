@@ -88,7 +88,9 @@ def _collective(case: Case) -> Judged:
     if case.family is Family.DIFFERENCE and case.origin.phase is Phase.REDUCE_OUT:
         return (0.4, [f"{case.origin.metric} must be equal behind the reduction and is not"])
     is_reduced = case.origin.is_reduce_in_clean and case.origin.phase is Phase.REDUCE_OUT
-    if case.family is Family.NONFINITE and not case.names_ranks and is_reduced:
+    # a rank alone has no reduction, or one whose other members nobody saw
+    is_seen = is_reduced and len(case.facts.ranks) > 1
+    if case.family is Family.NONFINITE and not case.names_ranks and is_seen:
         return (0.55, ["every rank was finite before the reduction and none behind it"])
     return _NOTHING
 
@@ -109,7 +111,8 @@ def _hyperparameter(case: Case) -> Judged:
         return (0.8, [f"growth began {after} the start", together])
     for low, high in case.facts.lr_rises:
         if low <= onset <= high + START_ITERATIONS:
-            return (0.8, [f"the learning rate rose from iteration {low} to {high}", together])
+            when = f"at iteration {low}" if low == high else f"from iteration {low} to {high}"
+            return (0.8, [f"the learning rate rose {when}", together])
     if at := _change(case, EventKind.LR_CHANGE):
         return (0.7, [f"the learning rate was changed at iteration {at[-1]}", together])
     return _NOTHING
@@ -191,6 +194,11 @@ def _software(case: Case) -> Judged:
     if is_odd_since_start(case):
         return (0.5, ["it differed at the first check already: initialisation or broadcast may be at fault"])
     if case.family is Family.NONFINITE and not case.names_ranks and case.origin.is_reduce_in_clean:
+        if len(case.facts.ranks) <= 1:
+            return (
+                0.4,
+                ["finite when the backward pass ended and not behind it: clipping, scaling, a stray write"],
+            )
         is_after = case.origin.phase > Phase.REDUCE_OUT and not is_of_an_owner(case)
         return (
             0.5 if is_after else 0.4,

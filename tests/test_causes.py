@@ -170,6 +170,14 @@ def test_all_at_once_with_clean_counts_before_the_reduction_is_the_collective_or
     assert next(iter(update)) is CauseKind.SOFTWARE
 
 
+def test_of_a_rank_alone_no_collective_is_blamed() -> None:
+    found = nonfinite(sight("nonfinite_reduced", [0]), sight("nonfinite_grad", clean=[0]), ranks=())
+    ranked = causes(found, ranks=(0,), layout=None)
+    assert list(ranked) == [CauseKind.SOFTWARE]
+    assert "all ranks" not in ranked[CauseKind.SOFTWARE].because[0]
+    assert all(one.action != "test_collectives" for one in root(found, ranks=(0,), layout=None).advice)
+
+
 def test_a_shard_that_everybody_gathers_can_be_one_owners_fault() -> None:
     found = nonfinite(sight("nonfinite_param", EIGHT), sight("nonfinite_grad", clean=EIGHT))
     ranked = causes(found, layout=mesh(("dp", 8), sharding="zero1"))
@@ -193,6 +201,11 @@ def test_growth_after_the_start_or_a_rise_of_the_rate_is_a_hyperparameter(
 ) -> None:
     ranked = causes(explosion(onset), **facts)
     assert (next(iter(ranked)) is CauseKind.HYPERPARAMETER) is is_hyper
+
+
+def test_a_rise_within_one_iteration_is_told_as_one() -> None:
+    ranked = causes(explosion(500), lr_rises=((498, 498),))
+    assert ranked[CauseKind.HYPERPARAMETER].because[0] == "the learning rate rose at iteration 498"
 
 
 def test_growth_on_one_rank_alone_is_no_hyperparameter() -> None:
