@@ -26,6 +26,7 @@ from .telemetry import (
     WIRE_VERSION,
     EventKind,
 )
+from .wire_values import TELEMETRY_TOPIC
 
 Schema = dict[str, Any]
 _NO_CONTROLS = r"^[^\u0000-\u001f\u007f-\u009f]*$"
@@ -100,7 +101,7 @@ def asyncapi() -> Schema:
         "servers": {"kafka": {"host": "127.0.0.1:9092", "protocol": "kafka"}},
         "channels": {
             "telemetry": {
-                "address": "firstfault.telemetry",
+                "address": TELEMETRY_TOPIC,
                 "messages": {name: _ref("components", "messages", name) for name in ("lines", "columns")},
             }
         },

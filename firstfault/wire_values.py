@@ -24,6 +24,8 @@ from .telemetry import (
     is_checksum,
 )
 
+TELEMETRY_TOPIC = "firstfault.telemetry"
+"""Where on Kafka training jobs send to and the service reads from, unless told otherwise."""
 _NAN_WORDS = ("NaN", "nan", "NAN", "-nan", "-NaN", "-nan(ind)")
 _INFINITE_WORDS = ("Infinity", "inf", "Inf", "INF", "infinity")
 NONFINITE_TEXT: Mapping[str, float] = {

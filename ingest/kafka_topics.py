@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from firstfault.wire_values import TELEMETRY_TOPIC
+
 from .bounds import check_bounds
 from .errors import SourceUnavailable
 
 log = logging.getLogger(__name__)
 
-TELEMETRY_TOPIC = "firstfault.telemetry"
 VERDICTS_TOPIC = "firstfault.verdicts"
 DEAD_LETTER_TOPIC = "firstfault.dead-letter"
 _LEGAL_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from firstfault.preflight.config import DEFAULT_TIMEOUT_S
+
 from .edge import outer_edge
 
 
@@ -40,7 +42,7 @@ def canary(
     ] = None,
     timeout_s: Annotated[
         float, typer.Option("--timeout", metavar="S", help="Longest wait for another rank.")
-    ] = 300.0,
+    ] = DEFAULT_TIMEOUT_S,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="The verdict as one line on standard output, and nothing else there."),

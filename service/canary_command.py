@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from firstfault.launch import Launch, launch_from
 from firstfault.preflight import PreflightConfig, PreflightError, require_torch
-from firstfault.preflight.config import DEFAULT_ROUNDS, QUICK_ROUNDS
+from firstfault.preflight.config import DEFAULT_ROUNDS, DEFAULT_TIMEOUT_S, QUICK_ROUNDS
 
 from .canary_reference import Reference
 from .edge import Exit, say, tell
@@ -39,7 +39,7 @@ class CanaryRequest:
     out: Path | None = None
     sink: str | None = None
     run: str | None = None
-    timeout_s: float = 300.0
+    timeout_s: float = DEFAULT_TIMEOUT_S
     as_json: bool = False
 
     def config(self) -> PreflightConfig:

@@ -18,12 +18,12 @@ from importlib import import_module
 from itertools import groupby
 from typing import Any
 
+from ..wire_values import TELEMETRY_TOPIC
 from .config import EmitterConfig
 from .kafka_clients import close_now, make_client
 from .packing import ARROW, Packer
 from .sink import SinkAway, SinkTooLarge
 
-TELEMETRY_TOPIC = "firstfault.telemetry"
 _TOO_LARGE = frozenset({"MessageSizeTooLargeError", "RecordTooLargeError", "RecordListTooLargeError"})
 
 

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 DEFAULT_ROUNDS = 1000
 QUICK_ROUNDS = 20
+DEFAULT_TIMEOUT_S = 300.0
 MAX_ROUNDS = 1 << 24
 """Half a year of rounds of a second."""
 
@@ -26,7 +27,7 @@ class PreflightConfig:
     """Instead of rounds: as many as take so long on rank 0."""
     size: str = ""
     """large (an accelerator), small (a CPU) or tiny (a test); by the device where it is empty."""
-    timeout_s: float = 300.0
+    timeout_s: float = DEFAULT_TIMEOUT_S
     """Longest wait for another rank: a container may take minutes to come up, a round takes seconds."""
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from ingest.errors import UnreadableInput
 
 from ..config import Settings
+from .endpoint import protocol_of
 from .finding import Finding, fail, warn
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -19,7 +20,7 @@ def review(settings: Settings) -> Iterator[Finding]:
     """What a look at the settings alone shows; nothing where all is well."""
     client = settings.kafka.client
     yield from _names(client)
-    protocol = str(client.get("security_protocol", "PLAINTEXT"))
+    protocol = protocol_of(client)
     if protocol not in _PROTOCOLS:
         told = f"kafka.client.security_protocol must be one of {', '.join(_PROTOCOLS)}, got {protocol!r}"
         yield fail("settings", told, "correct it")
