@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
+from dataclasses import fields
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from typing import Any
 import pytest
 
 from detectors.registry import make_detectors
+from firstfault import ProbeConfig
+from firstfault.emitters import EmitterConfig
 from service.config import ENVIRONMENT, setting_keys
 
 from .probe_builders import Service, lines_of
@@ -140,6 +143,21 @@ def test_every_setting_is_in_the_readme(readme: str) -> None:
     assert len(setting_keys()) > 10
     assert [key for key in setting_keys() if key not in named] == []
     assert [variable for variable in ENVIRONMENT if variable not in readme] == []
+
+
+@pytest.mark.torch
+def test_every_setting_of_the_probe_is_in_the_readme_with_its_default(readme: str) -> None:
+    pytest.importorskip("torch")
+    from firstfault.torch_metrics import WatchConfig
+
+    told = [
+        f"| `{type(owner).__name__}.{one.name}` | `{getattr(owner, one.name)}` | "
+        for owner in (ProbeConfig(), EmitterConfig(), WatchConfig())
+        for one in fields(owner)
+        if one.name != "emitter"
+    ]
+    assert len(told) > 30
+    assert [line for line in told if line not in readme] == []
 
 
 def test_every_detector_is_in_the_readme(readme: str) -> None:
