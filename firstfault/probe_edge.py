@@ -33,7 +33,7 @@ class Guarded:
         told = f"{where}: {type(error).__name__}: {text_of(error)}"[:500]
         if told not in self._told and len(self._told) < _MAX_TOLD:
             self._told.add(told)
-            log.warning("the probe failed in %s", told)
+            log.warning("firstfault: the probe failed in %s", told)
 
 
 def text_of(error: BaseException) -> str:

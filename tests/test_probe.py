@@ -70,6 +70,7 @@ def test_a_probe_that_cannot_start_is_off(caplog: pytest.LogCaptureFixture) -> N
     probe.close()
     assert not probe.is_on
     assert "ftp://host" in caplog.text
+    assert all(line.startswith("firstfault: ") for line in caplog.messages)  # who speaks, in a job's log
 
 
 def test_the_environment_turns_the_probe_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,7 @@ class Delivery:
         now_s = time.monotonic()
         if now_s - self._told_s.get(what, -_AGAIN_S) >= _AGAIN_S:
             self._told_s[what] = now_s
-            log.warning("%s: %s", what, why)
+            log.warning("firstfault: %s: %s", what, why)
 
     def _refused(self, lines: int, error: SinkRefused) -> None:
         self.lost += lines

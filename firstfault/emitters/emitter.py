@@ -239,9 +239,9 @@ class Emitter:
         self._store_left([])
         counts = self.counts
         if self._spill is not None and self._spill:
-            log.warning("telemetry waits in %s and is sent at the next start", self._spill.folder)
+            log.warning("firstfault: telemetry waits in %s and is sent at the next start", self._spill.folder)
         if counts.dropped:
-            log.warning("%d records and events of telemetry were lost", counts.dropped)
+            log.warning("firstfault: %d records and events of telemetry were lost", counts.dropped)
         with contextlib.suppress(OSError):
             if self._spill is not None:
                 self._spill.close()
