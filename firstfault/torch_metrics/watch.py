@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -186,8 +186,9 @@ class Guarded:
     def __deepcopy__(self, memo: object) -> Callable[..., None]:
         return nothing
 
-    def __reduce__(self) -> str:
-        return "nothing"
+    def __reduce__(self) -> tuple[Any, ...]:
+        # of the standard library: a saved model is loaded where nobody knows of us
+        return getattr, (nullcontext(), "__exit__")
 
 
 def nothing(*_: object, **__: object) -> None:
