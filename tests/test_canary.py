@@ -26,7 +26,7 @@ from firstfault.torch_metrics.canary_pass import Batch  # noqa: E402
 from firstfault.torch_metrics.canary_state import seed_all, untouched  # noqa: E402
 from firstfault.torch_metrics.recompute import RecomputeChecksums, RecomputeConfig  # noqa: E402
 
-from .canary_builders import Board, canary_every, small_model, train  # noqa: E402
+from .canary_builders import Board, batch_of, canary_every, small_model, train  # noqa: E402
 
 CASES = ("ddp", "uneven", "faulty", "flaky", "sharded", "joined", "collective")
 ROOT = Path(__file__).parent.parent
@@ -73,6 +73,21 @@ def test_training_is_bit_identical_with_a_canary() -> None:
     assert (watched.calls, watched.amax) == (plain.calls, plain.amax)
     assert random.random() == drawn
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_an_evaluation_right_before_the_boundary_changes_no_canary() -> None:
+    found = []
+    for is_training in (True, False):
+        board, canary = Board(small_model()), canary_every(1)
+        board.attach(canary)
+        board.model(*batch_of(0))
+        board.model.train(is_training)  # as an evaluation on one rank leaves it
+        board.step(canary, 0)
+        board.step(canary, 1)
+        assert board.model.training is is_training
+        found.append(board.of("canary_checksum"))
+    assert found[0].keys() == {1}
+    assert found[0] == found[1]
 
 
 def test_a_canary_repeats_itself_and_its_batches_change() -> None:

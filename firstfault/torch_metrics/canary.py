@@ -90,6 +90,7 @@ class Canary:
         self._boundary: float | None = None
         self._handle: Any = None
         self._has_collectives = False
+        self._modes: list[tuple[nn.Module, bool]] = []
 
     def attach(self, watch: Watch) -> None:
         """Prepare for the model of ``watch``; the batch is its example, or the first one that is trained
@@ -146,8 +147,9 @@ class Canary:
             self._watch.leave_out(self.name, why)
 
     def _see(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Look at the first training call: its precision, and its batch where no example was given."""
+        """Look at the first training call: its precision and modes, its batch where no example was given."""
         if module.training:
+            self._modes = [(part, part.training) for part in self._module.modules()]
             self._pass.precision = Precision.current(self._device.type)
             self._shared.offer(args, kwargs)
             self.detach()
@@ -195,6 +197,8 @@ class Canary:
             for _ in range(2 if self.config.is_repeated else 1):
                 seed_all(_SEED + iteration)
                 self._first_buffers.put_in()
+                for part, is_training in self._modes:
+                    part.training = is_training  # an evaluation on one rank may have ended just now
                 outcomes.append(self._pass.run(batch, is_watching_sends=is_watching))
                 state.restore()
         return outcomes[0], outcomes[1] if len(outcomes) > 1 else None
