@@ -53,7 +53,7 @@ class Probe(Guarded):
         self,
         run: str | None = None,
         rank: int | None = None,
-        sink: str | None = None,
+        sink: str | os.PathLike[str] | None = None,
         *,
         attempt: int | None = None,
         world_size: int | None = None,
@@ -76,7 +76,7 @@ class Probe(Guarded):
         try:
             self.launch = _launch(run=run, rank=rank, world_size=world_size, attempt=attempt)
             self.config = config or ProbeConfig()
-            self._open(sink or os.environ.get("FIRSTFAULT_SINK", ""))
+            self._open(os.fspath(sink or os.environ.get("FIRSTFAULT_SINK", "")))
             self._given = {"world_size": self.launch.world_size, "mesh": mesh, **declared}
             self._declare_start()
         except Exception as error:  # the outer edge of the probe: a job of a thousand ranks starts without it
@@ -189,7 +189,8 @@ class Probe(Guarded):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None:
+        is_wanted = isinstance(error, GeneratorExit) or (isinstance(error, SystemExit) and not error.code)
+        if error is not None and not is_wanted:
             self._say_last_words("exception", error, "")
         self.close()
 

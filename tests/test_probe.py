@@ -126,3 +126,13 @@ def test_the_layout_is_told_by_one_rank_and_what_was_given_wins(tmp_path: Path) 
     assert [line.get("sharding") for line in told[0]] == ["zero1", None]
     assert len(told[1]) == 1
     assert told[1][0]["hosts"].keys() == {"1"}
+
+
+@pytest.mark.parametrize("end", [SystemExit(0), SystemExit(), GeneratorExit()])
+def test_who_leaves_on_purpose_ends_the_run_and_is_no_crash(tmp_path: Path, end: BaseException) -> None:
+    path = tmp_path / "run.jsonl"
+    with pytest.raises(type(end)), firstfault.Probe(run="r", rank=0, sink=path) as probe:
+        probe.step(1.0)
+        raise end
+    assert [line["event"] for line in lines_of(path) if "event" in line][-1] == "run_end"
+    assert "hardware" not in path.read_text()
