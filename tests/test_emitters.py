@@ -151,8 +151,8 @@ def test_two_processes_of_one_rank_keep_apart_on_disk_and_orphans_are_adopted(tm
     one = Spill(tmp_path, "sink", "owner", 1 << 20, adopts=False)
     other = Spill(tmp_path, "sink", "owner", 1 << 20, adopts=True)
     assert one.folder != other.folder
-    one.append([b"1"])
-    other.append([b"2"])
+    one.append([b'{"at":1}'])
+    other.append([b'{"at":2}'])
     one.close()
     other.close()
     heir = Spill(tmp_path, "sink", "somebody", 1 << 20, adopts=True)
@@ -161,7 +161,7 @@ def test_two_processes_of_one_rank_keep_apart_on_disk_and_orphans_are_adopted(tm
         found += heir.peek()
         heir.advance(len(heir.peek()))
     heir.close()
-    assert sorted(found) == [b"1", b"2"]
+    assert sorted(found) == [b'{"at":1}', b'{"at":2}']
 
 
 def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from .counts import Counts
 from .emitter import Emitter
 from .file_sink import FileSink, path_of_rank
 from .relay import RelayServer, RelaySink, socket_path
-from .sink import Sink
+from .sink import Sink, bare
 from .spill import Spill
 
 __all__ = ["Counts", "Emitter", "EmitterConfig", "open_emitter"]
@@ -71,7 +71,7 @@ def _sink_opener(sink: str, config: EmitterConfig, launch: Launch) -> Callable[[
         from .http_sink import HttpSink
 
         return lambda: HttpSink(sink, config)
-    raise ValueError(f"sink must be a file, http://…, https://… or kafka://…, got {sink!r}")
+    raise ValueError(f"sink must be a file, http://…, https://… or kafka://…, got {bare(sink)!r}")
 
 
 def _is_file(sink: str) -> bool:

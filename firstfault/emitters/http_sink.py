@@ -16,7 +16,7 @@ from pathlib import Path
 
 from .config import EmitterConfig
 from .packing import Packer
-from .sink import SinkAway, SinkRefused, SinkTooLarge
+from .sink import SinkAway, SinkRefused, SinkTooLarge, bare
 
 PATH = "/v1/telemetry"
 _MAX_ANSWER_BYTES = 1 << 20
@@ -33,11 +33,11 @@ class HttpSink:
     def __init__(self, url: str, config: EmitterConfig) -> None:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError(f"sink must be http://host:port or https://host:port, got {_bare(url)!r}")
-        self.name = _bare(url)
+            raise ValueError(f"sink must be http://host:port or https://host:port, got {bare(url)!r}")
+        self.name = bare(url)
         self._config = config
         self._is_secure = parts.scheme == "https"
-        self._host, self._port = parts.hostname, parts.port or (443 if self._is_secure else 80)
+        self._host, self._port = parts.hostname, _port_of(parts) or (443 if self._is_secure else 80)
         self._path = parts.path.rstrip("/").removesuffix(PATH) + PATH
         self._headers = {"User-Agent": "firstfault-probe", **authorization(os.environ)}
         self._tls = ssl.create_default_context() if self._is_secure else None
@@ -134,10 +134,12 @@ def authorization(environ: Mapping[str, str]) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-def _bare(url: str) -> str:
-    """The address without what somebody may have put before an @."""
-    scheme, _, rest = url.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}"
+def _port_of(parts: urllib.parse.SplitResult) -> int | None:
+    """The port. The error does not tell what stands there: it may be a part of a password."""
+    try:
+        return parts.port
+    except ValueError:
+        raise ValueError("the port of sink must be a number from 0 to 65535") from None
 
 
 def _proxy_of(parts: urllib.parse.SplitResult) -> tuple[str, int] | None:

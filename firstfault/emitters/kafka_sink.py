@@ -22,7 +22,7 @@ from ..wire_values import TELEMETRY_TOPIC
 from .config import EmitterConfig
 from .kafka_clients import close_now, make_client
 from .packing import ARROW, Packer
-from .sink import SinkAway, SinkTooLarge
+from .sink import SinkAway, SinkTooLarge, bare
 
 _TOO_LARGE = frozenset({"MessageSizeTooLargeError", "RecordTooLargeError", "RecordListTooLargeError"})
 
@@ -34,7 +34,7 @@ class KafkaSink:
         parts = urllib.parse.urlsplit(url)
         brokers, topic = parts.netloc.rpartition("@")[2], parts.path.strip("/")
         if parts.scheme != "kafka" or not brokers or "/" in topic or parts.fragment:
-            raise ValueError(f"sink must be kafka://host:port or kafka://host:port/topic, got {url!r}")
+            raise ValueError(f"sink must be kafka://host:port or kafka://host:port/topic, got {bare(url)!r}")
         self.name = f"kafka://{brokers}/{topic or TELEMETRY_TOPIC}"
         self._topic = topic or TELEMETRY_TOPIC
         self._config = config
@@ -100,7 +100,7 @@ class KafkaSink:
 
 def run_of(line: bytes) -> str:
     """The run that a line of ours belongs to."""
-    return str(json.loads(line)["run"])
+    return str(json.loads(line).get("run", ""))
 
 
 def _kafka() -> Any:

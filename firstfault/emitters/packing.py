@@ -65,12 +65,19 @@ class Packer:
         """The body of ``lines``; compressed where it is asked for and worth it."""
         body, content_type = b"\n".join(lines) + b"\n", LINES
         if self._arrow is not None and len(lines) >= self._arrow_from:
-            columns = arrow_of(lines, self._arrow)
+            columns = self._columns(lines)
             if columns is not None and len(columns) < len(body):
                 body, content_type = columns, ARROW
         if not compress or len(body) < _WORTH_PACKING_BYTES:
             return Packed(body, content_type)
         return Packed(self._compress(body), content_type, self._encoding)
+
+    def _columns(self, lines: Sequence[bytes]) -> bytes | None:
+        """`arrow_of`, None where columns cannot hold the values: as lines the others arrive."""
+        try:
+            return arrow_of(lines, self._arrow)
+        except (ValueError, TypeError, AttributeError, ArithmeticError):
+            return None
 
 
 def arrow_of(lines: Sequence[bytes], arrow: Any) -> bytes | None:

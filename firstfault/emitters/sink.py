@@ -42,3 +42,13 @@ class Sink(Protocol):
     def close(self) -> None:
         """Let go of connections; never waits."""
         ...
+
+
+def bare(url: str) -> str:
+    """An address as it may be told: without what may be a password or a token.
+
+    >>> bare("kafka://user:secret@host:9092/topic?sasl_plain_password=secret")
+    'kafka://host:9092/topic'
+    """
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0].partition('#')[0]}"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import tempfile
 from collections import deque
@@ -34,13 +35,13 @@ class Spill:
         self._max_bytes = max_bytes
         shelf = base_folder(base) / _digest(sink)
         self.folder, self._lock = _claimed(shelf, _digest(owner))
-        self._segments: deque[Path] = deque(sorted(self.folder.glob("*.jsonl")))
+        self._segments: deque[Path] = deque(_segments(self.folder))
         self._next_number = 1 + max((int(path.stem) for path in self._segments), default=0)
         self._lines: deque[bytes] = deque()
         """What is left of the oldest file."""
         self._file: int | None = None
         self.dropped = 0
-        """Lines that were dropped to make room, or that a crash cut off."""
+        """Lines that were dropped to make room, that a crash cut off, or that a disk damaged."""
         if adopts:
             self._adopt(shelf)
         self._bytes = sum(path.stat().st_size for path in self._segments)
@@ -114,8 +115,8 @@ class Spill:
                 *whole, torn = self._segments[0].read_bytes().split(b"\n")
             except OSError:  # somebody cleaned up: how many lines it held, nobody knows
                 whole, torn = [], b"?"
-            self.dropped += bool(torn)
-            self._lines = deque(line for line in whole if line)
+            self._lines = deque(line for line in whole if _is_ours(line))
+            self.dropped += len(whole) - len(self._lines) + bool(torn)
             if not self._lines:
                 self._forget_oldest()
         return self._lines
@@ -139,7 +140,7 @@ class Spill:
             lock = _try_lock(folder) if folder != self.folder and folder.is_dir() else None
             if lock is None:
                 continue
-            for path in sorted(folder.glob("*.jsonl")):
+            for path in _segments(folder):
                 target = self.folder / f"{self._next_number:0{_NAME_DIGITS}d}.jsonl"
                 path.rename(target)
                 self._segments.append(target)
@@ -163,6 +164,21 @@ def base_folder(base: Path | None) -> Path:
     if base.is_symlink() or base.stat().st_uid != os.getuid():
         raise PermissionError(f"{base} must be a folder of this user")
     return base
+
+
+def _segments(folder: Path) -> list[Path]:
+    """Our files in ``folder``, the oldest first; what somebody else put there stays there."""
+    named = (path for path in folder.glob("*.jsonl") if path.stem.isascii() and path.stem.isdigit())
+    return sorted(path for path in named if path.is_file() and not path.is_symlink())
+
+
+def _is_ours(line: bytes) -> bool:
+    """Whether a line may be one that we wrote: what a loss of power left in a file is never understood, and
+    would hold up all that waits behind it."""
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _claimed(shelf: Path, name: str) -> tuple[Path, int]:
