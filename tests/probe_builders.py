@@ -45,7 +45,6 @@ class Service:
         self.answers = list(answers)
         self.bodies: list[tuple[Mapping[str, str], bytes]] = []
         self.times: list[float] = []
-        self.peers: set[tuple[str, int]] = set()
         service = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -54,7 +53,6 @@ class Service:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 service.times.append(time.monotonic())
-                service.peers.add(self.client_address)
                 status, headers = service.answers.pop(0) if service.answers else (202, {})
                 if status == 202:
                     service.bodies.append((dict(self.headers), body))

@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from firstfault.launch import launch_from
 from firstfault.preflight import PreflightConfig, PreflightError
 from service.canary_command import CanaryRequest
 
@@ -19,7 +21,7 @@ torch: Any = pytest.importorskip("torch", reason="a preflight computes with torc
 
 pytestmark = pytest.mark.torch
 
-from firstfault.preflight.meeting import meeting_place  # noqa: E402  # needs torch
+from firstfault.preflight.meeting import Meeting, meeting_place  # noqa: E402  # needs torch
 from firstfault.preflight.workload import PARTS, Workload  # noqa: E402
 from service.cli import app  # noqa: E402
 
@@ -198,3 +200,17 @@ def test_budgets_that_cannot_be_are_refused() -> None:
 )
 def test_ranks_meet_where_their_launcher_says(environ: dict[str, str], address: str | None) -> None:
     assert meeting_place(environ).get("MASTER_ADDR") == address
+
+
+def test_rank_0_leaves_once_all_others_have_asked_for_the_last_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[int] = []
+    monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: left.append(1))
+    launches = (replace(launch_from({}, "canary"), rank=rank, world_size=2) for rank in (0, 1))
+    store = torch.distributed.HashStore()
+    monkeypatch.setattr(Meeting, "_join", lambda meeting, _: setattr(meeting, "_store", store))
+    first, second = (Meeting(launch, torch.device("cpu"), 0.2) for launch in launches)
+    with pytest.raises(PreflightError, match=r"rank 1 said nothing within 0\.2 s \(over\)"):
+        first.leave()
+    second.leave()
+    first.leave()
+    assert len(left) == 3

@@ -88,8 +88,16 @@ class Meeting:
         return bool(self._store.check([f"{name}/{rank}" for rank in range(self.ranks)]))
 
     def leave(self) -> None:
-        """Go apart."""
-        if self._store is not None:
+        """Go apart: rank 0, at whose store all meet, once the others have asked for the last time."""
+        if self._store is None:
+            return
+        try:
+            if self.rank == 0:
+                for other in range(1, self.ranks):
+                    self.heard("over", other)
+            else:
+                self.tell("over", {})
+        finally:
             torch.distributed.destroy_process_group()
 
     def _join(self, timeout_s: float) -> None:
