@@ -14,6 +14,7 @@ from .facts import AttemptFacts, AttemptFindings, InputFacts
 from .hardware_notes import ending_notes
 from .incident import MAX_LISTED_RANKS
 from .nonfinite_sites import CHECKED
+from .repeat_cadence import REPEATED
 from .roles import Role
 from .verdict import Coverage
 
@@ -126,9 +127,15 @@ def _blind_to(facts: AttemptFacts) -> list[str]:
     contracts = [facts.contracts.of(metric) for metric in metrics]
     bases = {metric.partition("/")[0] for metric in metrics}
     blind = []
-    is_repeated = any(base.startswith(("canary_", "repeat_")) for base in bases)
-    if not is_repeated and not _declares_checksum(contracts, Phase.FORWARD, Phase.BACKWARD):
+    is_repeated = any(base.startswith(REPEATED) for base in bases)
+    others = [facts.contracts.of(metric) for metric in metrics if not metric.startswith(REPEATED)]
+    is_checked = _declares_checksum(others, Phase.FORWARD, Phase.BACKWARD)
+    if not is_repeated and not is_checked:
         blind.append("compute faults before the reduction: no canary")
+    if facts.unrepeated_since is not None and not is_checked:
+        blind.append(
+            f"compute faults before the reduction after iteration {facts.unrepeated_since}: no canary since"
+        )
     if len(facts.ranks) <= 1:
         blind.append("which rank was first, and replicas that differ: one rank reports")
     else:

@@ -56,6 +56,8 @@ class AttemptFacts:
     """Whether a run_end event came."""
     probe_losses: tuple[str, ...] = ()
     """What the probes say they lost, in words."""
+    unrepeated_since: int | None = None
+    """The last iteration with a canary or a repetition, if more have passed since than ever between two."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from ingest.blocks import IterationBlock
 
 from .facts import AttemptFacts
 from .probe_losses import ProbeLosses
+from .repeat_cadence import RepeatCadence
 from .report_table import ReportTable
 from .roles import Role
 from .silence import present, silent
@@ -50,6 +51,7 @@ class FactsFold:
         self.positions = 0
         self.reports = ReportTable()
         self.probe_losses = ProbeLosses()
+        self.repeats = RepeatCadence()
         self.metrics: set[str] = set()
         self.layout: Layout | None = None
         self.contracts = BUILT_IN
@@ -79,6 +81,7 @@ class FactsFold:
         self.metrics.update(block.numbers, block.checksums)
         self.reports.update(block, self.lateness_iterations)
         self.probe_losses.update(block)
+        self.repeats.update(block)
         self._follow_lr(block)
         self._follow_time(block)
 
@@ -111,6 +114,7 @@ class FactsFold:
             silent_since=tuple(standing.last_iteration_N[silent_N].tolist()),
             ended=self.ended,
             probe_losses=self.probe_losses.notes(),
+            unrepeated_since=self.repeats.over_since(self.judged_to),
         )
 
     def snapshot(self) -> Mapping[str, Any]:
@@ -121,6 +125,7 @@ class FactsFold:
             "positions": self.positions,
             "reports": self.reports.snapshot(),
             "probe_losses": self.probe_losses.snapshot(),
+            "repeats": self.repeats.snapshot(),
             "metrics": sorted(self.metrics),
             "layout": None if self.layout is None else self.layout.to_plain(),
             "contracts": self.contracts.to_plain(),
@@ -139,7 +144,8 @@ class FactsFold:
         self.first_iteration, self.judged_to = state["first_iteration"], state["judged_to"]
         self.positions = state["positions"]
         self.reports.restore(state["reports"])
-        self.probe_losses.restore(state.get("probe_losses", {}))
+        self.probe_losses.restore(state["probe_losses"])
+        self.repeats.restore(state["repeats"])
         self.metrics = set(state["metrics"])
         self.layout = None if state["layout"] is None else Layout.from_plain(state["layout"])
         self.contracts = Contracts.from_plain(state["contracts"])

@@ -31,7 +31,7 @@ from .curves import CurvePoint
 from .run_fold import RunFold
 from .snapshot import from_bytes, to_bytes
 
-STATE_VERSION = 6
+STATE_VERSION = 7
 """Raised when what a checkpoint holds changes its meaning."""
 
 

@@ -205,6 +205,10 @@ def test_what_was_rejected_is_counted_with_reasons() -> None:
     ("facts", "sentence"),
     [
         ({}, "compute faults before the reduction: no canary"),
+        (
+            {"metrics": ("canary_checksum", "loss"), "unrepeated_since": 32},
+            "compute faults before the reduction after iteration 32: no canary since",
+        ),
         ({"metrics": ("loss",)}, "replicas that differ: no checksums"),
         (
             {"metrics": ("grad_norm", "param_checksum")},
