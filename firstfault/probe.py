@@ -26,7 +26,7 @@ from .emitters import Counts, Emitter, open_emitter
 from .last_words import ExceptionHooks, SigtermHandler, ending
 from .launch import Launch, launch_from
 from .probe_config import ProbeConfig
-from .probe_edge import OFF, Guarded, harmless
+from .probe_edge import OFF, Guarded, harmless, log
 from .probe_news import News
 from .probe_values import captured
 from .run_facts import labels_of, start_facts
@@ -139,9 +139,13 @@ class Probe(Guarded):
 
     @harmless
     def watch(self, /, model: Any, optimizer: Any = None, **options: Any) -> None:
-        """Measure ``model`` and ``optimizer`` from now on; ``options`` are those of `torch_metrics.Watch`."""
+        """Measure ``model`` and ``optimizer`` from now on; ``options`` are those of `torch_metrics.Watch`.
+
+        One model at a time: the one before is let go of. For several, watch a module that holds them all.
+        """
         if self._watch is not None:
             self._watch.detach()
+            log.warning("firstfault: another model is watched from now on, and the one before no more")
         try:
             layouts = import_module("firstfault.integrations.layouts")
             self.declare(**layouts.declared_layout(model, optimizer, options.get("mesh")))

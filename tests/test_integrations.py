@@ -83,6 +83,16 @@ def test_a_stage_of_a_pipeline_that_the_probe_is_told_of_has_no_canary(mesh: Any
     assert "pipeline" in left_out["data_checksum"]
 
 
+def test_a_model_that_is_watched_in_place_of_another_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with firstfault.Probe(run="r", rank=0, sink=str(tmp_path / "log.jsonl")) as probe:
+        probe.watch(*a_model())
+        assert not caplog.messages
+        probe.watch(*a_model())
+    assert caplog.messages == ["firstfault: another model is watched from now on, and the one before no more"]
+
+
 def test_wrappers_around_an_optimizer_are_taken_off() -> None:
     _, optimizer = a_model()
     assert bare_optimizer(

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from firstfault.torch_metrics import Watch, WatchConfig, checksum, hex_of
+from firstfault.torch_metrics import Watch, WatchConfig, checksum, hex_of, inputs
 from firstfault.torch_metrics.gradients import Gradients
 from firstfault.torch_metrics.sketching import COLUMNS, sketch
 
@@ -180,6 +180,18 @@ def test_data_checksums_tell_batches_apart_and_know_them_again() -> None:
     again = said_of(small_model(1), iterations=3, microbatches=2)
     assert len({said[t]["data_checksum"] for t in said}) == 3
     assert [said[t]["data_checksum"] for t in said] == [again[t]["data_checksum"] for t in again]
+
+
+def test_a_loop_that_never_steps_keeps_few_checksums_of_its_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs, "MOST_HASHES", 4)
+    model = small_model()
+    with watching(model, config=EVERY) as (watch, probe):
+        one = next(signal for signal in watch._signals if isinstance(signal, inputs.Inputs))
+        for at in range(30):
+            model(torch.full((2, 8), float(at)))
+            assert len(one._hashes) < 4
+        watch.at_step(0)
+    assert "data_checksum" in probe.said()[0]
 
 
 def test_tokens_are_the_labels_that_count() -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 IGNORED = -100
 """The label that a cross entropy leaves out, by the convention of torch."""
+MOST_HASHES = 1024
+"""Batches whose checksums are kept apart: a loop that never comes to a step must not fill the memory."""
 
 
 class Inputs:
@@ -78,6 +80,8 @@ class Inputs:
         self._bad = bad if self._bad is None else self._bad + bad
         if self._is_hashed and tensors:
             self._hashes.append(checksum(tensors))
+            if len(self._hashes) == MOST_HASHES:
+                self._hashes = [checksum(torch.stack(self._hashes))]
         tokens = tokens_of(args, kwargs)
         if tokens is not None:
             self._tokens = tokens if self._tokens is None else self._tokens + tokens
