@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,12 @@ from .test_emitters import ListSink, a_record, an_emitter
 
 
 @pytest.fixture(autouse=True)
-def one_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FIRSTFAULT_SPILL", str(tmp_path / "spill"))
+def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the processes of a host meet."""
+    # The path of a socket has room for some hundred bytes, and that of a test may be as long.
+    with tempfile.TemporaryDirectory(prefix="ff-") as folder:
+        monkeypatch.setenv("FIRSTFAULT_SPILL", folder)
+        yield Path(folder)
 
 
 def a_probe(rank: int, url: str, monkeypatch: pytest.MonkeyPatch) -> firstfault.Probe:
@@ -62,18 +67,18 @@ def test_a_rank_sends_for_itself_once_the_first_of_its_host_is_gone(monkeypatch:
     assert second.counts.dropped == 0
 
 
-def test_lines_are_acknowledged_when_they_are_sent_and_not_before(tmp_path: Path) -> None:
+def test_lines_are_acknowledged_when_they_are_sent_and_not_before(host: Path) -> None:
     sink = ListSink()
     sink.is_away = True
     relaying = an_emitter(sink)  # no disk: what it cannot send waits in memory
-    server = RelayServer(tmp_path / "s.sock", relaying.relay)
+    server = RelayServer(host / "s.sock", relaying.relay)
     own = ListSink()
     own.is_away = True
-    peer = RelaySink(tmp_path / "s.sock", own)
+    peer = RelaySink(host / "s.sock", own)
     with pytest.raises(SinkAway):
         peer.send([b"{}"], timeout_s=0.4)
     sink.is_away = False
-    again = RelaySink(tmp_path / "s.sock", own)
+    again = RelaySink(host / "s.sock", own)
     assert again.send([b"{}"], timeout_s=20.0) == 0
     assert sink.lines[-1] == b"{}"
     again.close()
@@ -81,13 +86,13 @@ def test_lines_are_acknowledged_when_they_are_sent_and_not_before(tmp_path: Path
     server.close()
 
 
-def test_a_stranger_on_the_socket_is_shown_the_door(tmp_path: Path) -> None:
+def test_a_stranger_on_the_socket_is_shown_the_door(host: Path) -> None:
     sink = ListSink()
     emitter = an_emitter(sink)
-    server = RelayServer(tmp_path / "s.sock", emitter.relay)
+    server = RelayServer(host / "s.sock", emitter.relay)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
         stranger.settimeout(20.0)
-        stranger.connect(str(tmp_path / "s.sock"))
+        stranger.connect(str(host / "s.sock"))
         stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert stranger.recv(1) == b""
     server.close()
