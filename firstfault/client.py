@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from .client_frames import INCIDENTS, RUNS, frame_of_curve, frame_of_items, frame_of_matrix
 from .client_http import ApiError, Connection
+from .pieces import pieces
 
 if TYPE_CHECKING:
     import polars as pl
@@ -127,7 +128,8 @@ class Client:
             "reasons": [],
         }
         before = 0
-        for lines in _bodies(json.dumps(_plain(row), separators=(",", ":")).encode() for row in given):
+        encoded = (json.dumps(_plain(row), separators=(",", ":")).encode() for row in given)
+        for lines in pieces(encoded, most_lines=_BODY_LINES, most_bytes=_BODY_BYTES):
             reply = self._connection.post("/v1/telemetry", b"\n".join(lines), "application/x-ndjson")
             _add(total, reply, before)
             before += len(lines)
@@ -167,20 +169,6 @@ class Client:
 def _range(start: int, stop: int | None) -> dict[str, int | None]:
     """``[start, stop)`` as the API asks for it: the last iteration inside."""
     return {"from": start, "to": None if stop is None else stop - 1}
-
-
-def _bodies(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """The lines in requests of a size that the service takes."""
-    body: list[bytes] = []
-    size = 0
-    for line in lines:
-        if body and (size + len(line) > _BODY_BYTES or len(body) >= _BODY_LINES):
-            yield body
-            body, size = [], 0
-        body.append(line)
-        size += len(line) + 1
-    if body:
-        yield body
 
 
 def _add(total: dict[str, Any], reply: Mapping[str, Any], before: int) -> None:

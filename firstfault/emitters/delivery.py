@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 
+from ..pieces import pieces
 from .config import EmitterConfig
 from .sink import Sink, SinkAway, SinkRefused, SinkTooLarge
 
@@ -79,13 +80,4 @@ class Delivery:
 
 def batches(lines: Sequence[bytes], config: EmitterConfig) -> Iterator[list[bytes]]:
     """``lines`` in order, in pieces of the size that a message may have."""
-    batch: list[bytes] = []
-    size = 0
-    for line in lines:
-        if batch and (len(batch) >= config.max_batch_records or size + len(line) > config.max_batch_bytes):
-            yield batch
-            batch, size = [], 0
-        batch.append(line)
-        size += len(line) + 1
-    if batch:
-        yield batch
+    return pieces(lines, most_lines=config.max_batch_records, most_bytes=config.max_batch_bytes)
