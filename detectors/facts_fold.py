@@ -18,6 +18,7 @@ from firstfault.telemetry import Event, EventKind
 from ingest.blocks import IterationBlock
 
 from .facts import AttemptFacts
+from .medians import median
 from .probe_losses import ProbeLosses
 from .repeat_cadence import RepeatCadence
 from .report_table import ReportTable
@@ -216,7 +217,7 @@ class FactsFold:
 
     def _iteration_time_s(self) -> float | None:
         if self.step_times:
-            return float(np.median(self.step_times))
+            return median(np.array(self.step_times))
         if self.time_span and self.time_span[3] > self.time_span[1]:
             return max(0.0, (self.time_span[2] - self.time_span[0]) / (self.time_span[3] - self.time_span[1]))
         return None

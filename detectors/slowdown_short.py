@@ -17,6 +17,7 @@ from ingest.blocks import Floats, Ints
 from . import pace_fold as pace
 from .base import State
 from .evidence import Annotation, Finding, Json
+from .medians import median
 
 LONGEST = pace.WARM * pace.MINI
 """Steps from which on the pace is known, and judged there."""
@@ -59,7 +60,7 @@ class ShortPace:
         at = int(gap_K.argmax()) + LEAST_SIDE
         before_K, after_K = time_K[:at], time_K[at:]
         spread = max(float(np.ptp(before_K)), float(np.ptp(after_K)))
-        before, after = float(np.median(before_K)), float(np.median(after_K))
+        before, after = median(before_K), median(after_K)
         if not before > 0 or after < LEAST_RISE * before or gap_K[at - LEAST_SIDE] < GAP_TO_SPREAD * spread:
             return []
         detail: dict[str, Json] = {
