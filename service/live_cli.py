@@ -12,6 +12,13 @@ from .edge import outer_edge
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="Settings as TOML; see `config show`.")
 ]
+Brokers = Annotated[
+    str | None,
+    typer.Option("--kafka", metavar="HOST:PORT", help="Broker to start from; several with commas."),
+]
+DataFolder = Annotated[
+    Path, typer.Option("--data", metavar="DIR", help="Where incidents, offsets and history are stored.")
+]
 
 
 def serve(
@@ -23,13 +30,8 @@ def serve(
         int | None,
         typer.Option("--port", metavar="PORT", min=0, max=65535, help="8000 by default; 0: a free port."),
     ] = None,
-    data: Annotated[
-        Path, typer.Option("--data", metavar="DIR", help="Where incidents, offsets and history are stored.")
-    ] = Path("firstfault-data"),
-    kafka: Annotated[
-        str | None,
-        typer.Option("--kafka", metavar="HOST:PORT", help="Broker to start from; several with commas."),
-    ] = None,
+    data: DataFolder = Path("firstfault-data"),
+    kafka: Brokers = None,
     config: ConfigFile = None,
 ) -> None:
     """The whole service: the API, and a worker in a process of its own that is started again if it dies.
@@ -55,10 +57,7 @@ def serve(
 
 def worker(
     *,
-    kafka: Annotated[
-        str | None,
-        typer.Option("--kafka", metavar="HOST:PORT", help="Broker to start from; several with commas."),
-    ] = None,
+    kafka: Brokers = None,
     data: Annotated[
         Path, typer.Option("--data", metavar="DIR", help="Where incidents and offsets are stored.")
     ] = Path("firstfault-data"),
@@ -102,13 +101,8 @@ def worker(
 
 def doctor(
     *,
-    kafka: Annotated[
-        str | None,
-        typer.Option("--kafka", metavar="HOST:PORT", help="Broker to start from; several with commas."),
-    ] = None,
-    data: Annotated[
-        Path, typer.Option("--data", metavar="DIR", help="Where incidents, offsets and history are stored.")
-    ] = Path("firstfault-data"),
+    kafka: Brokers = None,
+    data: DataFolder = Path("firstfault-data"),
     as_json: Annotated[bool, typer.Option("--json", help="One finding a line, as JSON.")] = False,
     config: ConfigFile = None,
 ) -> None:
