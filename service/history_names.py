@@ -4,6 +4,7 @@
     <run id>/<attempt>/coarse-<first>-<last>-<rows>.parquet      the same without its finest level
     <run id>/<attempt>/values-<first>-<last>-<positions>.parquet the flight recorder: every rank
     <run id>/<attempt>/tail-…, tailvalues-…                      what is behind both and has not settled
+    <run id>/<attempt>/layout.json.gz                            how its ranks lie in the mesh and on hosts
     windows/<incident>-<run id>-<attempt>-<first>-<last>-<settled>-<stop>.parquet
                                      frozen; final before ``settled``, wanted before ``stop``
 

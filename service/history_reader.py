@@ -11,8 +11,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from firstfault.mesh import Layout
+
 from .history_access import Files, look
 from .history_curve import Curve, read_curve
+from .history_layout import read_layout
 from .history_matrix import Matrix, Part, read_matrix
 from .history_names import (
     COARSE,
@@ -58,6 +61,11 @@ class HistoryReader:
     def attempts(self, run_id: str) -> list[int]:
         """The attempts of a run that have any history, ascending."""
         return attempts_in(self._folder, run_id)
+
+    def layout(self, run_id: str, attempt: int) -> Layout | None:
+        """How the ranks of an attempt lie in its mesh and on its hosts; None where no ``run_start`` told."""
+        folder = attempt_folder(self._folder, run_id, attempt)
+        return None if folder is None else read_layout(folder)
 
     def metrics(self, run_id: str) -> list[str]:
         """The metrics that have a curve, in any attempt, sorted."""

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
+from firstfault.mesh import Layout
 from ingest.blocks import Ints, IterationBlock
 
 from .history_access import Files
 from .history_budget import Budget
 from .history_config import HistoryConfig
+from .history_layout import write_layout
 from .history_names import (
     COARSE,
     SUMMARY,
@@ -49,9 +51,16 @@ class AttemptSegments:
         """Find where the files end: what lies before is read again after a crash and not written twice."""
         self.folder, self._config, self._budget = folder, config, budget
         self.pending = Pending()
+        self._layout: Layout | None = None
+        self._written_layout: Layout | None = None
         self.waiting_since_s: float | None = None
         self.summarised_to = max((one.last for one in segments(folder, SUMMARY, COARSE)), default=-1)
         self.recorded_to = max((one.last for one in segments(folder, VALUES)), default=-1)
+
+    def add(self, block: IterationBlock) -> None:
+        """Take the next settled block."""
+        self.pending.add(block)
+        self._note_layout(block)
 
     def write(self) -> None:
         """Write all that waits.
@@ -59,6 +68,7 @@ class AttemptSegments:
         Raises:
             OSError: it could not be written; what was not is still there.
         """
+        self._write_layout()
         if not self.pending.blocks:
             return
         self._budget.demand_room(self.pending.bytes)
@@ -75,6 +85,8 @@ class AttemptSegments:
         Raises:
             OSError: it could not be written.
         """
+        if blocks:
+            self._note_layout(blocks[-1])
         self.write()  # or there would be a gap
         open_ = after(blocks, self.summarised_to)
         kinds = (TAIL, TAIL_VALUES) if with_values else (TAIL,)
@@ -90,6 +102,15 @@ class AttemptSegments:
         for one in before:
             if one.path not in written:
                 self._budget.remove(one.path)
+
+    def _note_layout(self, block: IterationBlock) -> None:
+        if block.layout is not None and block.layout is not self._layout and block.layout != self._layout:
+            self._layout = block.layout
+
+    def _write_layout(self) -> None:
+        if self._layout is not None and self._layout is not self._written_layout:
+            self._budget.written(write_layout(self.folder, self._layout))
+            self._written_layout = self._layout
 
     def _write_summaries(self, blocks: Sequence[IterationBlock]) -> None:
         if not blocks:

@@ -63,7 +63,7 @@ class HistoryWriter:
         """Take the next settled block; cheap, save when much has gathered."""
         attempt = self._attempt(run_id_of(block.run), block.attempt)
         before = attempt.pending.bytes
-        attempt.pending.add(block)
+        attempt.add(block)
         self._pending_bytes += attempt.pending.bytes - before
         if self._pending_bytes > self._config.pending_bytes:
             largest = max(self._attempts, key=lambda key: self._attempts[key].pending.bytes)
