@@ -87,7 +87,7 @@ def test_values_that_are_not_numbers_are_said_to_be_what_they_are(page: Shown, b
     page.put("odd", an_odd_incident("o1"))
     with serving(page.app, browser):
         browser.visit("/?incident=o1")
-        browser.until(lambda: browser.look("#part-evidence tbody tr"))
+        browser.until(lambda: browser.look("#part-evidence .proof"))
         assert [text for text in browser.look(".nonfinite") if text] == ["NaN", "-Infinity"]
 
 
@@ -117,7 +117,7 @@ def test_names_out_of_telemetry_are_text_and_nothing_else(page: Shown, browser: 
         assert shown_names == {seen(text) for text in HOSTILE.values()}
         for at, (_, text) in enumerate(HOSTILE.items()):
             browser.visit(f"/?incident=h{at}")
-            browser.until(lambda: browser.look("#part-evidence tbody tr"))
+            browser.until(lambda: browser.look("#part-evidence .proof"))
             assert browser.text("h1") == seen(text)
             for part in ("#part-facts", "#part-steps", "#part-causes", "#part-evidence", "#part-coverage"):
                 assert seen(text) in browser.run(f"return document.querySelector('{part}').textContent"), part

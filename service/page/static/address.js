@@ -34,3 +34,10 @@ export function follow(show) {
     show();
   });
 }
+
+/** Go to a view of this page. */
+export function go(view) {
+  history.pushState(null, "", link(view));
+  scrollTo(0, 0);
+  dispatchEvent(new Event("popstate"));
+}

@@ -42,6 +42,19 @@ export async function get(path, signal) {
   return data;
 }
 
+/** The ETag of what `get` answered last for `path`: what the reader has seen. */
+export function tagOf(path) {
+  return kept.get(path)?.tag ?? null;
+}
+
+/** Send `body` to `path`, which must still be as it bears the tag `seen`; what is answered. */
+export async function post(path, body, seen) {
+  const sent = { ...headers(), "Content-Type": "application/json", ...(seen ? { "If-Match": seen } : {}) };
+  const answer = await fetch(path, { method: "POST", headers: sent, body: JSON.stringify(body), cache: "no-store" });
+  if (!answer.ok) throw new Problem(answer.status, await answer.json().catch(() => null));
+  return answer.json();
+}
+
 function keep(path, tag, data) {
   kept.delete(path);
   if (!tag) return;

@@ -1,9 +1,8 @@
 // One incident: what happened, what to do about it, and what it is believed on.
 
+import { link } from "./address.js";
 import { copyable, h, name, visible } from "./dom.js";
 import { LABELS, between, counted, moment, number, rankList, severityMark, spaced } from "./words.js";
-
-const SHOWN_EVIDENCE = 50;
 
 /** The sentence and how sure it is. */
 export function headOf(one) {
@@ -32,9 +31,10 @@ export function stepsOf({ incident }) {
 }
 
 /** Who, since when, what is still good, and what it costs. */
-export function factsOf({ incident, log }) {
+export function factsOf({ incident }) {
   const { first } = incident;
   const rows = [
+    ["Certainty", certainty(incident)],
     ["Where", suspects(first)],
     ["Since", since(first)],
     ["Last good", lastGood(incident.last_good ?? {})],
@@ -42,7 +42,6 @@ export function factsOf({ incident, log }) {
     ["Then", chain(incident.chain ?? [])],
     ["Victims", first.victims?.length ? `${first.victims.length === 1 ? "rank" : "ranks"} ${rankList(first.victims, first.victim_count)}` : null],
     ["Note", first.note ? visible(first.note) : null],
-    ...log.map((entry) => ["Log", logged(entry)]),
   ];
   const shown = rows.filter(([, value]) => value !== null);
   return [h("h3", null, "In numbers"), h("dl", null, shown.map(([key, value]) => [h("dt", null, key), h("dd", null, value)]))];
@@ -61,49 +60,16 @@ export function causesOf({ incident }) {
   return [h("h3", null, "Likely causes"), h("ol", { class: "causes" }, causes)];
 }
 
-/** The numbers that the decision was made on. */
-export function evidenceOf({ incident }) {
-  const listed = incident.evidence ?? [];
-  if (!listed.length) return [];
-  const head = ["Detector", "Metric", "Ranks", "Iteration", "Value", "Threshold", "How", "Detail"];
-  const body = listed.slice(0, SHOWN_EVIDENCE).map(evidenceRow);
-  const table = h(
-    "table",
-    { class: "evidence" },
-    h("thead", null, h("tr", null, head.map((one) => h("th", { scope: "col" }, one)))),
-    h("tbody", null, body),
-  );
-  const hidden = (incident.evidence_count ?? listed.length) - body.length;
-  const rest = hidden > 0 ? h("p", null, `and ${hidden} more`) : null;
-  return [h("h3", null, "Evidence"), h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Evidence" }, table), rest];
-}
-
-function evidenceRow(one, at) {
-  const details = Object.entries(one.detail ?? {});
-  const list = h("dl", { class: "detail" }, details.map(([key, value]) => [h("dt", null, visible(spaced(key))), h("dd", null, plain(value))]));
-  const detail = details.length ? h("details", { "data-key": `evidence-${at}` }, h("summary", null, counted(details.length, "fact")), list) : "–";
-  const interval = between(one.interval);
-  const cells = [
-    one.detector,
-    name(one.metric),
-    one.ranks?.length ? rankList(one.ranks, one.rank_count) : "–",
-    [number(one.iteration), interval ? h("span", { class: "since" }, interval) : null],
-    value(one.statistic),
-    value(one.threshold),
-    spaced(one.direction ?? ""),
-    detail,
-  ];
-  return h("tr", { class: one.certainty }, cells.map((cell, place) => h("td", { "data-head": place }, cell)));
-}
-
-function value(given) {
-  const isNumber = typeof given === "number" || given === null || given === undefined;
-  return h("span", { class: isNumber ? "value" : "value nonfinite" }, visible(number(given)));
-}
-
-function plain(given) {
-  if (given !== null && typeof given === "object") return visible(JSON.stringify(given));
-  return visible(number(given));
+/** How sure it is, and what that rests on. */
+function certainty({ certainty: how, evidence, evidence_count: count }) {
+  const [strongest] = evidence ?? [];
+  if (!strongest) return spaced(how);
+  const against = Object.entries(strongest.detail ?? {}).filter(([key]) => key.startsWith("why"));
+  const detectors = [...new Set(evidence.map((one) => spaced(one.detector)))].join(", ");
+  const measured = `${spaced(strongest.detector)} measured ${number(strongest.statistic)} of ${visible(strongest.metric)} where ${number(strongest.threshold)} is the limit`;
+  const more = (count ?? evidence.length) > 1 ? `; ${counted(count ?? evidence.length, "piece")} of evidence by ${detectors}` : "";
+  const reasons = against.map(([, why]) => h("span", { class: "since" }, visible(why)));
+  return [h("b", null, spaced(how)), `: ${measured}${more}`, ...reasons];
 }
 
 function suspects(first) {
@@ -111,7 +77,7 @@ function suspects(first) {
   const known = new Map((first.suspects ?? []).map((one) => [one.rank, one]));
   const lines = first.ranks.slice(0, 6).map((rank) => {
     const { host, device, why } = known.get(rank) ?? {};
-    const place = [host ? [" on host ", name(host)] : [], device ? [", device ", name(device)] : []];
+    const place = [host ? [" on host ", h("a", { href: link({ host }), "data-key": `host-${rank}` }, name(host))] : [], device ? [", device ", name(device)] : []];
     return h("li", null, `rank ${rank}`, place.flat(2), why ? h("span", { class: "since" }, visible(why)) : null);
   });
   const hidden = (first.rank_count ?? 0) - lines.length;
@@ -145,10 +111,6 @@ function cost(given) {
 function chain(links) {
   const later = links.slice(1).map((one) => `${LABELS[one.label] ?? one.label} at iteration ${one.iteration}`);
   return later.length ? later.join(", ") : null;
-}
-
-function logged(entry) {
-  return [h("b", null, spaced(entry.state)), " by ", name(entry.who), " ", moment(entry.at), entry.note ? h("span", { class: "since" }, visible(entry.note)) : null];
 }
 
 function sentenceCase(words) {

@@ -4,6 +4,7 @@ import { follow, read } from "./address.js";
 import { Problem, get, setToken, token } from "./api.js";
 import { fill, h, visible } from "./dom.js";
 import { showFleet } from "./fleet.js";
+import { listen } from "./keys.js";
 import { Live } from "./live.js";
 import { showRun } from "./run.js";
 import { moment } from "./words.js";
@@ -51,7 +52,7 @@ async function show() {
   const view = read();
   try {
     if (view.run === null && view.incident === null) await showFleet(root, mine.signal, refresh);
-    else await showRun(root, view, mine.signal);
+    else await showRun(root, view, mine.signal, refresh);
     notice();
   } catch (error) {
     if (!mine.signal.aborted) failed(error);
@@ -159,6 +160,7 @@ document.getElementById("forget").addEventListener("click", () => {
 });
 addEventListener("online", () => live.retry());
 follow(visit);
+listen();
 setInterval(look, HEALTH_EVERY_MS);
 begin();
 live.start();

@@ -1,31 +1,54 @@
 // One run: its incident, its curves, and how much of it was looked at.
 
-import { link } from "./address.js";
+import { go, link } from "./address.js";
 import { get } from "./api.js";
 import { Charts } from "./charts.js";
 import { fill, h, name, visible } from "./dom.js";
-import { causesOf, evidenceOf, factsOf, headOf, stepsOf } from "./incident.js";
+import { Actions } from "./actions.js";
+import { evidenceOf } from "./evidence.js";
+import { causesOf, factsOf, headOf, stepsOf } from "./incident.js";
+import { bind } from "./keys.js";
+import { askChanges, timelineOf } from "./timeline.js";
 import { LABELS, counted, moment, number, severityMark, spaced } from "./words.js";
 
-const PARTS = ["title", "head", "steps", "facts", "charts", "causes", "evidence", "others", "coverage"];
+const PARTS = ["title", "head", "act", "steps", "facts", "charts", "causes", "evidence", "timeline", "others", "coverage"];
 let charts = null;
+let actions = null;
 
 /** Show a run, or one of its incidents, in `root`; resolves once the words are there, then the curves. */
-export async function showRun(root, view, signal) {
+export async function showRun(root, view, signal, again) {
   const told = await ask(view, signal);
   const { run, verdict, one } = told;
   document.title = `${run.run.slice(0, 60)} – firstfault`;
-  if (root.dataset.view !== `run ${run.run_id}`) lay(root, run.run_id);
+  if (root.dataset.view !== `run ${run.run_id}`) lay(root, run.run_id, again);
   const part = (key) => root.querySelector(`#part-${key}`);
-  fill(part("title"), [run.run, run.label, run.severity, run.sentence, run.freshness, one === null], () => title(run, one));
+  fill(part("title"), [run.run, run.label, run.severity, run.sentence, run.freshness, one?.id], () => title(run, one));
   for (const [key, build] of [["head", headOf], ["steps", stepsOf], ["facts", factsOf], ["causes", causesOf], ["evidence", evidenceOf]]) {
-    fill(part(key), one, () => (one === null ? [] : build(one)));
+    fill(part(key), key === "head" ? one : [one?.id, one?.incident], () => (one === null ? [] : build(one)));
     part(key).hidden = !part(key).children.length;
   }
+  fill(part("timeline"), [one, told.changes, verdict.annotations], () => (one === null ? [] : timelineOf(one, told.changes, verdict)));
   root.querySelector(".columns").classList.toggle("single", one === null);
+  part("act").hidden = one === null;
+  if (one !== null) actions.show(one);
+  bind({ ...keysOf(run, told.incidents, one), ...(one === null ? {} : actions.keys()) });
   fill(part("others"), [told.incidents, one?.id], () => others(told.incidents, one, run));
   fill(part("coverage"), verdict.coverage, () => coverage(verdict.coverage));
   await charts.show({ run, verdict, incident: one?.incident ?? null, view }, signal);
+}
+
+function keysOf(run, incidents, one) {
+  const at = incidents.findIndex((other) => other.id === one?.id);
+  const to = (step) => () => {
+    const next = incidents[(at + step + incidents.length) % incidents.length];
+    if (next) go({ run: run.run_id, incident: next.id });
+  };
+  return {
+    j: ["next incident of this run", to(1)],
+    k: ["incident before", to(-1)],
+    x: ["ranks × iterations", () => go({ run: run.run_id, view: "ranks", incident: one?.id })],
+    u: ["all runs", () => go({})],
+  };
 }
 
 async function ask(view, signal) {
@@ -37,18 +60,20 @@ async function ask(view, signal) {
   const { items } = await get(`/v1/incidents?run=${encodeURIComponent(run.run)}`, signal);
   // without one named, the incident that the run's sentence is about, unless it came and went by itself
   const root = verdict.incidents.find((one) => one.id === run.incident_id && one.certainty !== "recovered");
-  return { run, verdict, incidents: items, one: given ?? (await of(root?.id ?? null)) };
+  const one = given ?? (await of(root?.id ?? null));
+  return { run, verdict, incidents: items, one, changes: one === null ? [] : await askChanges(one, signal) };
 }
 
-function lay(root, runId) {
+function lay(root, runId, again) {
   root.dataset.view = `run ${runId}`;
   const place = (key, tag = "section") => h(tag, { id: `part-${key}`, class: "part" });
-  const [heading, head, ...rest] = PARTS.map((key) => place(key));
+  const [heading, head, act, ...rest] = PARTS.map((key) => place(key));
   const by = Object.fromEntries(rest.map((one) => [one.id.slice(5), one]));
   const left = h("div", { class: "left" }, by.charts, by.evidence, by.others, by.coverage);
-  const right = h("div", { class: "right" }, by.steps, by.facts, by.causes);
-  root.replaceChildren(heading, head, h("div", { class: "columns" }, right, left));
+  const right = h("div", { class: "right" }, by.steps, by.facts, by.causes, by.timeline);
+  root.replaceChildren(heading, head, act, h("div", { class: "columns" }, right, left));
   charts = new Charts(by.charts);
+  actions = new Actions(act, again);
 }
 
 function title(run, one) {
