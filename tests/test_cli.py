@@ -29,6 +29,12 @@ def firstfault(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
     return run
 
 
+def test_the_package_run_as_a_module_is_the_command() -> None:
+    command = [sys.executable, "-m", "firstfault", "version"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert printed.startswith("firstfault ")
+
+
 def test_config_show_prints_toml_with_every_table(firstfault: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FIRSTFAULT_KAFKA", "broker:1")
     status, out, _ = firstfault("config", "show")
