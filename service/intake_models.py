@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from firstfault.telemetry import MAX_ATTEMPT, MAX_ITERATION, MAX_MICROBATCH, MAX_RANK, EventKind
 
 from .intake_body import CODECS, Media
-from .intake_problem import PROBLEM_JSON
+from .intake_problem import COMPONENT, PROBLEM_JSON
 
 
 class Reason(BaseModel):
@@ -63,6 +63,7 @@ _EXAMPLE = {
 }
 _TEXT = {"type": "string", "pattern": "^[ -~]{1,256}$"}
 _RECORD: dict[str, Any] = {
+    COMPONENT: "TelemetryRecord",
     "type": "object",
     "required": ["run", "rank", "iteration"],
     "properties": {
@@ -73,13 +74,20 @@ _RECORD: dict[str, Any] = {
         "microbatch": {"type": "integer", "minimum": 0, "maximum": MAX_MICROBATCH},
         "time": {"type": "number", "description": "Seconds since 1970."},
         "event": {"type": "string", "enum": [kind.value for kind in EventKind]},
-        "v": {"type": "integer", "const": 1},
+        "v": {"type": "integer", "minimum": 1, "maximum": 1},  # generators stumble over `const`
     },
     "additionalProperties": {
         "description": "A metric (a number, NaN and infinities as text), a checksum as hex, or a label."
         " Anything else is rejected alone; the record is kept."
     },
     "example": _EXAMPLE,
+}
+_REQUEST_ID = {
+    "name": "X-Request-ID",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$"},
+    "description": "What to call this request in the answer and in the log; made up where it is missing.",
 }
 _ANSWERS: dict[int, str] = {
     400: "The body is empty, damaged, or no JSON.",
@@ -95,24 +103,28 @@ def operation() -> dict[str, Any]:
     """Names, request body and error answers of the operation."""
     lines = "A record or event a line, UTF-8."
     # inline, and not as a model: FastAPI would list a second media type, which is never sent
-    problem = {"content": {PROBLEM_JSON: {"schema": IntakeProblemDocument.model_json_schema()}}}
+    document = {**IntakeProblemDocument.model_json_schema(), COMPONENT: "IntakeProblem"}
+    problem = {"content": {PROBLEM_JSON: {"schema": document}}}
     return {
         "summary": "Send telemetry",
         "operation_id": "post_telemetry",
         "response_description": "What was accepted is durable; what was not is listed.",
         "responses": {status: {**problem, "description": told} for status, told in _ANSWERS.items()},
         "openapi_extra": {
+            "parameters": [_REQUEST_ID],
             "requestBody": {
                 # not a parameter: a generated client would send the header without packing the body
-                "description": f"Packed or not: `Content-Encoding` may be {', '.join(CODECS)}.",
+                "description": "JSON may be an array of records, too. Packed or not:"
+                f" `Content-Encoding` may be {', '.join(CODECS)}.",
                 "required": True,
                 "content": {
-                    Media.LINES.value: {"schema": {"type": "string", "description": lines}},
-                    Media.JSON.value: {
-                        "schema": {"anyOf": [_RECORD, {"type": "array", "minItems": 1, "items": _RECORD}]},
-                        "example": _EXAMPLE,
-                    },
+                    # one record, since generated clients cannot send a union; the last of those that are
+                    # bytes is what they send bytes as
+                    Media.JSON.value: {"schema": _RECORD, "example": _EXAMPLE},
                     Media.ARROW.value: {"schema": {"type": "string", "format": "binary"}},
+                    Media.LINES.value: {
+                        "schema": {"type": "string", "format": "binary", "description": lines}
+                    },
                 },
             },
         },

@@ -11,6 +11,8 @@ PHRASES = {int(status): status.phrase for status in HTTPStatus} | {
     414: "URI Too Long",
     422: "Unprocessable Content",
 }
+COMPONENT = "x-component"
+"""Marks a schema that is a component of the OpenAPI document, by its name there."""
 PROBLEM_JSON = "application/problem+json"
 
 

@@ -236,5 +236,5 @@ def test_a_decision_about_no_incident_is_a_problem_and_leaves_no_trace(api: Seed
 
 def test_a_route_says_which_methods_it_has(api: Seeded) -> None:
     answer = api.client().delete("/v1/incidents/a1")
-    assert (answer.status_code, answer.headers["allow"]) == (405, "GET")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
     assert answer.headers["content-type"] == "application/problem+json"

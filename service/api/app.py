@@ -1,6 +1,6 @@
 """The application: routes behind a guard behind a frame.
 
-request → Frame (id, headers, last word) → SizeLimit → Guard (who) → routes → store
+request → Frame (id, headers, last word) → SizeLimit → Guard (who) → RateLimit → Semantics → routes → store
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from .limits import SizeLimit, known_parameters
 from .metrics import ApiMetrics
 from .openapi import describe
 from .problems import add_handlers
+from .rates import Buckets, RateLimit
+from .semantics import Semantics
 from .settings import ApiConfig
 from .stream import Hub
 from .workers import Reason
@@ -69,8 +71,9 @@ def make_app(
     add_handlers(app)
     for router in (*_ROUTERS, *routers):
         app.include_router(router)
-    _add_openapi(app)
-    _wrap(app, context, app.state.metrics)
+    documents = _openapi_router(app)
+    app.include_router(documents)
+    _wrap(app, context, app.state.metrics, (*_ROUTERS, *routers, documents))
     return app
 
 
@@ -84,6 +87,7 @@ def _bare_app() -> FastAPI:
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,  # what generated clients call a function
         dependencies=[Depends(known_parameters)],
     )
 
@@ -99,9 +103,15 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await watching
 
 
-def _wrap(app: FastAPI, context: Context, figures: ApiMetrics) -> None:
+def _wrap(app: FastAPI, context: Context, figures: ApiMetrics, routers: Sequence[APIRouter]) -> None:
     """Innermost first: each added layer goes around those before."""
     config = context.config
+    app.add_middleware(Semantics, routers=routers)
+    app.add_middleware(
+        RateLimit,
+        others=Buckets(config.requests_per_second, config.request_burst),
+        telemetry=Buckets(config.telemetry_per_second, 2 * config.telemetry_per_second),
+    )
     app.add_middleware(
         Guard,
         authority=TokenBook(context.database, context.clock),
@@ -113,9 +123,12 @@ def _wrap(app: FastAPI, context: Context, figures: ApiMetrics) -> None:
     app.add_middleware(Frame, observe=figures.observe)
 
 
-def _add_openapi(app: FastAPI) -> None:
+def _openapi_router(app: FastAPI) -> APIRouter:
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]  # FastAPI's documented way
+    router = APIRouter(include_in_schema=False)
 
-    @app.get("/openapi.json", include_in_schema=False)
+    @router.get("/openapi.json")
     def openapi() -> Response:
         return JSONResponse(app.openapi())
+
+    return router

@@ -14,6 +14,7 @@ from pydantic import Field
 from firstfault.telemetry import WHOLE_ITERATION
 from service.history_curve import Curve
 from service.history_matrix import Matrix
+from service.history_summary import fold, summarise
 
 from .values import Answer, Number, Timestamp, Whole, timestamp
 
@@ -52,16 +53,25 @@ class CurveColumns(Answer):
     max_rank: list[int | None] = Field(description="The rank of the greatest finite value.")
 
 
-class CurveAnswer(Answer):
-    """A metric over its ranks, ascending by iteration."""
+class CurveHead(Answer):
+    """A `CurveAnswer` without its columns: what an Arrow stream says in its schema."""
 
     run_id: str
     metric: str
     attempt: int
     attempts: list[int] = Field(description="The attempts of which anything is kept.")
+    ranks: list[int] | None = Field(description="The ranks that it is made of; null for all.")
     is_downsampled: bool = Field(
-        description="Whether rows may stand for several positions; extremes survive."
+        description="Whether rows may stand for several positions; extremes and what is not finite survive."
     )
+    is_cut: bool = Field(
+        description="Too large: the first iterations of the range are missing. Only where ranks are given."
+    )
+
+
+class CurveAnswer(CurveHead):
+    """A metric over its ranks, ascending by iteration."""
+
     columns: CurveColumns
 
 
@@ -98,7 +108,7 @@ def columns_of(curve: Curve) -> CurveColumns:
         name: [None if rank < 0 else rank for rank in columns[name].tolist()]
         for name in ("min_rank", "max_rank")
     }
-    statistics: dict[str, Any] = {name: _statistic(name, columns).tolist() for name in _STATISTICS}
+    statistics: dict[str, Any] = {name: statistic(name, columns).tolist() for name in _STATISTICS}
     return CurveColumns(
         **given,
         **ranks,
@@ -106,6 +116,24 @@ def columns_of(curve: Curve) -> CurveColumns:
         microbatch=microbatches(columns["microbatch"]),
         time=[timestamp(one) for one in columns["time"].tolist()],
     )
+
+
+def curve_of(matrix: Matrix, points: int) -> Curve:
+    """The curve of a matrix's ranks alone, in at most ``points`` rows."""
+    assert matrix.values_TR is not None, "checksums have no curve"
+    rows = summarise(
+        matrix.iteration_T,
+        matrix.microbatch_T,
+        np.full(len(matrix.iteration_T), np.nan),  # times are kept of whole positions, not of ranks
+        ranks_R=matrix.ranks_R,
+        values_TR=matrix.values_TR,
+        present_TR=matrix.present_TR,
+    )
+    size = len(rows["iteration"])
+    if size > points:
+        place = np.arange(size) * points // size
+        rows = fold(rows, np.flatnonzero(np.append(True, np.diff(place) != 0)))
+    return Curve(matrix.metric, 0, size > points, rows)
 
 
 def cells_of(matrix: Matrix) -> list[list[Any]]:
@@ -130,7 +158,7 @@ def microbatches(microbatch: NDArray[np.int32]) -> list[int | None]:
     return [None if one == WHOLE_ITERATION else one for one in microbatch.tolist()]
 
 
-def _statistic(name: str, columns: Any) -> NDArray[np.float64]:
+def statistic(name: str, columns: Any) -> NDArray[np.float64]:
     """A statistic; where no value was finite, what was reported instead."""
     finite_B = columns[name]
     has_up_B, has_down_B, has_nan_B = (columns[kind] > 0 for kind in ("posinf", "neginf", "nan"))

@@ -1,7 +1,7 @@
 """`/v1/runs/{run_id}/curves` and `/matrix`: a metric over its ranks, and of every rank.
 
-Bodies are columns. Downsampling keeps extremes and counts, and says that it took place. A number that is
-not finite is text, and what was not reported is null.
+Bodies are columns, as JSON or as an Arrow stream. Downsampling keeps extremes and counts, and says that it
+took place. In JSON a number that is not finite is text; what was not reported is null in both.
 """
 
 from __future__ import annotations
@@ -9,18 +9,31 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import AfterValidator, WithJsonSchema
 
 from service import reading
+from service.history_curve import Curve
 from service.history_matrix import Matrix
 from service.history_reader import HistoryReader
 
 from .answers import answer, spliced
-from .columns import CurveAnswer, MatrixAnswer, MatrixHead, cells_of, columns_of, microbatches
+from .arrow_answers import curve_stream, matrix_stream
+from .columns import (
+    CurveAnswer,
+    CurveHead,
+    MatrixAnswer,
+    MatrixHead,
+    cells_of,
+    columns_of,
+    curve_of,
+    microbatches,
+)
 from .context import Context, context_of
+from .negotiation import ARROW, wants_arrow
 from .parameters import ID, Metric, RunId
 from .problems import ProblemError, bad_parameter, not_found
 
@@ -52,7 +65,15 @@ From = Annotated[int, Query(alias="from", ge=0, le=_LAST, description="First ite
 To = Annotated[int | None, Query(ge=0, le=_LAST, description="Last iteration, inside; to the end without.")]
 
 
-@router.get("/{run_id}/curves", response_model=CurveAnswer, summary="A metric over its ranks")
+_COLUMNS: dict[int | str, dict[str, Any]] = {
+    200: {"content": {ARROW: {"schema": {"type": "string", "format": "binary"}}}}
+}
+_VARY = {"Vary": "Accept"}
+
+
+@router.get(
+    "/{run_id}/curves", response_model=CurveAnswer, responses=_COLUMNS, summary="A metric over its ranks"
+)
 def get_curve(
     request: Request,
     run_id: RunId,
@@ -61,6 +82,10 @@ def get_curve(
     attempt: Attempt = None,
     start: From = 0,
     to: To = None,
+    ranks: Annotated[
+        RankList | None,
+        Query(description="Of these ranks alone (0,3,8-15), as far back as values of single ranks are kept."),
+    ] = None,
     points: Annotated[
         int | None, Query(ge=1, lt=2**31, description="Most rows of the answer; 1000 without, if allowed.")
     ] = None,
@@ -69,23 +94,25 @@ def get_curve(
     context = context_of(request)
     rows = context.curve_points(points)
     history, attempts = _history_of(context, run_id)
-    chosen = _choose(attempt, attempts)
-    curve = history.curve(run_id, chosen, metric, start, None if to is None else to + 1, points=rows)
-    if not len(curve.columns["iteration"]):
-        _check_metric(metric, history.metrics(run_id))
-    return answer(
-        CurveAnswer(
-            run_id=run_id,
-            metric=metric,
-            attempt=chosen,
-            attempts=attempts,
-            is_downsampled=curve.is_downsampled,
-            columns=columns_of(curve),
-        )
+    part = _Part(_choose(attempt, attempts), metric, start, None if to is None else to + 1, _expanded(ranks))
+    curve, is_cut, of_ranks = _curve(history, run_id, part, rows)
+    head = CurveHead(
+        run_id=run_id,
+        metric=metric,
+        attempt=part.attempt,
+        attempts=attempts,
+        ranks=of_ranks,
+        is_downsampled=curve.is_downsampled,
+        is_cut=is_cut,
     )
+    if wants_arrow(request):
+        return _varied(curve_stream(head, curve))
+    return _varied(answer(CurveAnswer(**head.model_dump(), columns=columns_of(curve))))
 
 
-@router.get("/{run_id}/matrix", response_model=MatrixAnswer, summary="A metric of every rank")
+@router.get(
+    "/{run_id}/matrix", response_model=MatrixAnswer, responses=_COLUMNS, summary="A metric of every rank"
+)
 def get_matrix(
     request: Request,
     run_id: RunId,
@@ -114,7 +141,45 @@ def get_matrix(
         matrix = history.window_matrix(incident, metric, ranks=wanted)
     if matrix is None:
         raise ProblemError(404, "not-kept", f"no values of single ranks of {metric!r} are kept there")
-    return _matrix_answer(run_id, chosen, incident, matrix)
+    return _varied(_matrix_answer(matrix, _matrix_head(run_id, chosen, incident, matrix), request))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What of a metric is asked for: an attempt, iterations ``start`` up to ``stop``, some ranks or all."""
+
+    attempt: int
+    metric: str
+    start: int
+    stop: int | None
+    ranks: set[int] | None
+
+
+def _curve(
+    history: HistoryReader, run_id: str, part: _Part, points: int
+) -> tuple[Curve, bool, list[int] | None]:
+    """The curve, whether its beginning is cut off, and the ranks that it is made of (None: all).
+
+    Raises:
+        ProblemError: 404, there is none.
+    """
+    place = (run_id, part.attempt, part.metric, part.start, part.stop)
+    if part.ranks is None:
+        curve = history.curve(*place, points=points)
+        if not len(curve.columns["iteration"]):
+            _check_metric(part.metric, history.metrics(run_id))
+        return curve, False, None
+    matrix = history.matrix(*place, ranks=part.ranks)
+    if matrix is None or matrix.values_TR is None:
+        detail = f"no numbers of these ranks of {part.metric!r} are kept there"
+        raise ProblemError(404, "not-kept", detail)
+    return curve_of(matrix, points), matrix.is_cut, matrix.ranks_R.tolist()
+
+
+def _varied(response: Response) -> Response:
+    """The answer, marked as one that depends on what was accepted."""
+    response.headers.update(_VARY)
+    return response
 
 
 def _history_of(context: Context, run_id: str) -> tuple[HistoryReader, list[int]]:
@@ -160,8 +225,8 @@ def _expanded(ranks: str | None) -> set[int] | None:
     return found
 
 
-def _matrix_answer(run_id: str, attempt: int, incident: str | None, matrix: Matrix) -> Response:
-    head = MatrixHead(
+def _matrix_head(run_id: str, attempt: int, incident: str | None, matrix: Matrix) -> MatrixHead:
+    return MatrixHead(
         run_id=run_id,
         metric=matrix.metric,
         attempt=attempt,
@@ -171,5 +236,10 @@ def _matrix_answer(run_id: str, attempt: int, incident: str | None, matrix: Matr
         microbatch=microbatches(matrix.microbatch_T),
         ranks=matrix.ranks_R.tolist(),
     )
+
+
+def _matrix_answer(matrix: Matrix, head: MatrixHead, request: Request) -> Response:
+    if wants_arrow(request):
+        return matrix_stream(head, matrix)
     cells = json.dumps(cells_of(matrix), allow_nan=False, separators=(",", ":")).encode()
     return Response(spliced(head, "values", cells), media_type="application/json")

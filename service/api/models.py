@@ -10,11 +10,10 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validato
 
 from detectors.evidence import Certainty, Label
 from detectors.incident import Severity
+from service.intake_problem import COMPONENT
 
 from .values import Answer, Timestamp, Whole
 
-COMPONENT = "x-component"
-"""Marks a field whose schema is a component that is not one of these models."""
 MAX_NOTE = 2000
 """Characters of a note: a paragraph, not a document."""
 

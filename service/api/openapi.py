@@ -17,10 +17,9 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from detectors.verdict import schema as verdict_schema
-from service.intake_problem import PROBLEM_JSON
+from service.intake_problem import COMPONENT, PROBLEM_JSON
 
 from .guards import scope_needed
-from .models import COMPONENT
 from .problems import Problem
 
 # Any: an OpenAPI document is JSON that others define.
@@ -35,9 +34,12 @@ _PROBLEMS = {
     "412": "It has changed since.",
     "413": "The body is too large.",
     "422": "A parameter or the body breaks a rule.",
-    "429": "Too many wrong tokens.",
+    "429": "Too many requests, or too many wrong tokens: wait `Retry-After` seconds.",
     "503": "The store cannot be used just now.",
 }
+_OF_THE_FRAMEWORK = ("HTTPValidationError", "ValidationError")
+"""Its own shapes of an invalid request, which nobody is sent."""
+_NONFINITE, _NONFINITE_TEXTS = "NonFinite", ("NaN", "Infinity", "-Infinity")
 _ALWAYS = ("401", "403", "429", "503")
 _OPEN = ("/healthz", "/readyz")
 
@@ -55,6 +57,10 @@ def describe(app: FastAPI) -> Json:
         _point_at_components(document["components"]["schemas"])
         _add_verdict(document)
         document["components"]["schemas"]["Problem"] = _problem_schema(document)
+        document["paths"] = _named(document["paths"], document["components"]["schemas"])
+        document["components"]["schemas"] = {
+            name: _named(part, {}) for name, part in document["components"]["schemas"].items()
+        } | {_NONFINITE: {"type": "string", "enum": list(_NONFINITE_TEXTS)}}
         document["components"]["securitySchemes"] = {
             "token": {
                 "type": "http",
@@ -62,6 +68,8 @@ def describe(app: FastAPI) -> Json:
                 "description": "`firstfault token create` makes one.",
             }
         }
+        for name in _OF_THE_FRAMEWORK:
+            document["components"]["schemas"].pop(name, None)
         config = app.state.context.config
         bounds = {"limit": config.max_page_items, "points": config.max_curve_points}
         for path, method, operation in _operations(document):
@@ -143,6 +151,25 @@ def _add_verdict(document: Json) -> None:
         schema.pop(key)
     parts = {"Verdict": schema, **{_component(name): part for name, part in definitions.items()}}
     document["components"]["schemas"].update({name: _rewired(part) for name, part in parts.items()})
+
+
+def _named(node: Any, components: Json) -> Any:
+    """The node with references in place of what stands in many places: generators make a type of each.
+
+    Schemas that say of what component they are go into ``components``.
+    """
+    if isinstance(node, list):
+        return [_named(one, components) for one in node]
+    if not isinstance(node, dict):
+        return node
+    if tuple(node.get("enum", ())) == _NONFINITE_TEXTS:
+        return {"$ref": _REF + _NONFINITE}
+    found = {key: _named(value, components) for key, value in node.items()}
+    name = found.pop(COMPONENT, None)
+    if name is None:
+        return found
+    components[name] = found
+    return {"$ref": _REF + name}
 
 
 def _component(name: str) -> str:

@@ -33,6 +33,14 @@ class ApiConfig:
     """Iterations times ranks of one answer: 10 MB of JSON."""
     failed_tokens_per_minute: int = 30
     """Wrong tokens from one address before it is told to wait; right ones are never held up."""
+    requests_per_second: float = 100.0
+    """Requests of one token, or without one of one address, in the long run: a page that is looked at asks
+    a few a second, and a core answers some thousand."""
+    request_burst: int = 1000
+    """Requests that may come at once before that rate holds: a script that reads many incidents."""
+    telemetry_per_second: float = 2000.0
+    """The same for telemetry, of which twice as many may come at once: every rank of a job may send with
+    one token, each about one body a second."""
     worker_silent_after_s: float = 15.0
     """Age of the worker's last sign of life that counts as dead; it writes one every second."""
     behind_after_messages: int = 100_000
@@ -58,6 +66,9 @@ _BOUNDS: tuple[tuple[str, float, float], ...] = (
     ("max_curve_points", 16, 1_000_000),
     ("max_matrix_cells", 1, 100_000_000),
     ("failed_tokens_per_minute", 1, 1_000_000),
+    ("requests_per_second", 0.1, 1_000_000),
+    ("request_burst", 1, 1_000_000),
+    ("telemetry_per_second", 0.1, 1_000_000),
     ("worker_silent_after_s", 2.0, 86_400.0),
     ("behind_after_messages", 1, 2**62),
 )

@@ -114,6 +114,10 @@ class EventStream(Response):
         if self._hub.is_full or self._hub.is_closing:
             await problem_response(scope["state"]["request_id"], self._refusal())(scope, receive, send)
             return
+        if scope["state"]["is_head"]:  # what a stream would begin with; it has no end to wait for
+            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await send({"type": "http.response.body", "body": b""})
+            return
         self._hub.count(1)
         try:
             span = await run_in_threadpool(read_span, self._hub.database)
