@@ -94,11 +94,11 @@ def test_every_example_keeps_to_its_schema(document: Json) -> None:
     for path, item in document["paths"].items():
         for method, operation in item.items():
             for status, response in operation["responses"].items():
-                for content in response.get("content", {}).values():
+                for media_type, content in response.get("content", {}).items():
                     if "example" in content:
                         validate(content["example"], content["schema"], document)
                         shown += 1
-                    else:
+                    elif "arrow" not in media_type:  # whose bytes JSON cannot show
                         assert status != "200" or path in ("/metrics",), f"{method} {path} has no example"
     assert shown >= sum(len(statuses) for statuses in examples().values())
 

@@ -20,6 +20,7 @@ from detectors.verdict import schema as verdict_schema
 from service.intake_problem import COMPONENT, PROBLEM_JSON
 
 from .guards import scope_needed
+from .negotiation import ARROW
 from .problems import Problem
 
 # Any: an OpenAPI document is JSON that others define.
@@ -107,8 +108,9 @@ def _complete(path: str, method: str, operation: Json) -> None:
         # the empty one: without any token in the store this machine needs none
         operation["security"] = [{"token": [scope_needed(method, path).value]}, {}]
     for status, shown in examples().get(f"{method} {path}", {}).items():
-        for content in responses[status]["content"].values():
-            content["example"] = shown
+        for media_type, content in responses[status]["content"].items():
+            if media_type != ARROW:
+                content["example"] = shown
 
 
 def _narrow(operation: Json, bounds: Mapping[str, int]) -> None:
