@@ -17,6 +17,7 @@ import numpy as np
 from sqlalchemy import update
 
 import firstfault
+from firstfault.mesh import Layout
 from service.access import create_token, forget_tokens
 from service.tables import changes, health, incident_log, incidents, runs
 
@@ -59,9 +60,17 @@ def _example_store(data_dir: Path) -> Iterator[Seeded]:
 
 def _fill(api: Seeded, verdict: Json, folder: Path) -> tuple[str, str]:
     run_id = api.put_verdict(verdict, newest_record_at=AT - 2.0)
-    loss_TR = np.array([[2.31, 2.29], [float("nan"), 2.28], [float("nan"), float("nan")]])
-    iterations = np.array([389, 390, 391])
-    write(folder, named(block({"loss": loss_TR}, iterations=iterations), verdict["run"]))
+    nan = float("nan")
+    loss_TR = np.array([[2.31, 2.3, 2.29], [nan, 2.3, 2.28], [nan, nan, nan]])
+    checksum_TR = [
+        [0x5D1, 0x5D1, 0x5D1],
+        [0xC1D63F8649B37321, 0xC1D63F8649B37321, 0x50CA324F7A9C6B49],
+        [7, 7, 9],
+    ]
+    metrics = {"loss": loss_TR, "param_checksum": np.array(checksum_TR, np.uint64)}
+    layout = Layout(axes=("dp",), coordinates={rank: (rank,) for rank in range(4)}, hosts={3: "node-00"})
+    one = block(metrics, iterations=np.array([389, 390, 391]), ranks=np.array([0, 1, 3]), layout=layout)
+    write(folder, named(one, verdict["run"]))
     api.say_healthy(source="firstfault.telemetry", parts=["firstfault.telemetry:0"], lag_messages=0)
     _stop_clocks(api)
     return run_id, str(verdict["incidents"][0]["id"])
@@ -85,6 +94,7 @@ def _answers(api: Seeded, run_id: str, incident_id: str) -> dict[str, dict[str, 
         "GET /v1/runs/{run_id}/events": [f"{run}/events"],
         "GET /v1/runs/{run_id}/curves": [f"{run}/curves?metric=loss", f"{run}/curves?metric=lss"],
         "GET /v1/runs/{run_id}/matrix": [f"{run}/matrix?metric=loss"],
+        "GET /v1/runs/{run_id}/checksums": [f"{run}/checksums?metric=param_checksum"],
         "GET /v1/incidents": ["/v1/incidents?rank=3"],
         "GET /v1/incidents/{incident_id}": [incident],
         "GET /healthz": ["/healthz"],

@@ -19,7 +19,7 @@ from service.access import TokenBook
 from service.database import Database
 from service.history_reader import HistoryReader
 
-from . import curves, health, incidents, metrics, runs, stream_route
+from . import checksums, curves, health, incidents, metrics, runs, stream_route
 from .context import Context
 from .frame import Frame
 from .guards import Guard
@@ -40,7 +40,9 @@ DESCRIPTION = (
 )
 
 
-_ROUTERS = tuple(module.router for module in (runs, curves, incidents, stream_route, health, metrics))
+_ROUTERS = tuple(
+    module.router for module in (runs, curves, checksums, incidents, stream_route, health, metrics)
+)
 
 
 def make_app(

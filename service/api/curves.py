@@ -93,8 +93,10 @@ def get_curve(
     """Counts, extremes with their ranks, and quartiles of each iteration, or of groups of them."""
     context = context_of(request)
     rows = context.curve_points(points)
-    history, attempts = _history_of(context, run_id)
-    part = _Part(_choose(attempt, attempts), metric, start, None if to is None else to + 1, _expanded(ranks))
+    history, attempts = history_of(context, run_id)
+    part = _Part(
+        choose_attempt(attempt, attempts), metric, start, None if to is None else to + 1, _expanded(ranks)
+    )
     curve, is_cut, of_ranks = _curve(history, run_id, part, rows)
     head = CurveHead(
         run_id=run_id,
@@ -129,8 +131,8 @@ def get_matrix(
 ) -> Response:
     """As long as the flight recorder holds it, or as it was frozen for an incident."""
     context = context_of(request)
-    history, attempts = _history_of(context, run_id)
-    chosen, wanted = _choose(attempt, attempts), _expanded(ranks)
+    history, attempts = history_of(context, run_id)
+    chosen, wanted = choose_attempt(attempt, attempts), _expanded(ranks)
     if incident is None:
         matrix = history.matrix(run_id, chosen, metric, start, None if to is None else to + 1, ranks=wanted)
     else:
@@ -182,7 +184,7 @@ def _varied(response: Response) -> Response:
     return response
 
 
-def _history_of(context: Context, run_id: str) -> tuple[HistoryReader, list[int]]:
+def history_of(context: Context, run_id: str) -> tuple[HistoryReader, list[int]]:
     """The history and the attempts of a run that has any.
 
     Raises:
@@ -197,7 +199,7 @@ def _history_of(context: Context, run_id: str) -> tuple[HistoryReader, list[int]
     return context.history, attempts
 
 
-def _choose(attempt: int | None, attempts: Sequence[int]) -> int:
+def choose_attempt(attempt: int | None, attempts: Sequence[int]) -> int:
     if attempt is None:
         return attempts[-1]
     if attempt not in attempts:
