@@ -27,11 +27,12 @@ def plotly_address(api: Shown) -> str:
 
 
 def test_every_view_is_an_address_of_the_same_document(api: Shown) -> None:
-    plain = api.client().get("/")
-    view = api.client().get("/?run=0123456789abcdef&incident=a1&attempt=0&from=3&to=9")
+    plain = api.client().get("/?view=alerts")
+    view = api.client().get("/?run=0123456789abcdef&view=ranks&attempt=0&from=3&to=9&by=host")
     assert plain.status_code == view.status_code == 200
     assert plain.content == view.content
     assert plain.headers["content-type"] == "text/html; charset=utf-8"
+    assert api.client().get("/?veiw=alerts").status_code == 422
 
 
 def test_what_the_document_loads_is_there_and_all_of_it_is_ours(api: Shown) -> None:

@@ -1,15 +1,18 @@
 """Serves the page: its document, its modules and style, and plotly.js out of the installed package.
 
-None of it holds data, so a browser gets it without a token; what the page shows it asks of the API.
+A browser gets all of it without a token. Data is in the document alone, and only for who may read it: while
+there are tokens that is nobody who follows a link, and what the page shows it asks of the API.
 """
 
 from __future__ import annotations
 
 import gzip
+import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+from html import escape
 from importlib import resources
 from importlib.metadata import version
 from typing import Annotated
@@ -17,7 +20,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from service.api.answers import tag_matches
+from service.api.context import context_of
 from service.api.problems import not_found
+from service.ink import clean
+
+from .served import Served, serve_view
+from .served_fleet import FleetFilter
 
 _TYPES: Mapping[str, str] = {
     ".js": "text/javascript; charset=utf-8",
@@ -30,8 +38,12 @@ _REVALIDATE = "no-cache"
 _FOR_A_YEAR = "public, max-age=31536000, immutable"
 """plotly.js has its version in its name, so what a name stands for never changes."""
 
-ViewId = Annotated[str | None, Query(max_length=64)]
+_MAX_TEXT = 1024
+"""Characters of a name of a host or metric in an address, or of what is looked for."""
+
+Id = Annotated[str | None, Query(max_length=64)]
 Place = Annotated[str | None, Query(max_length=20)]
+Words = Annotated[str | None, Query(max_length=_MAX_TEXT)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,26 +84,61 @@ class Plotly:
         return resources.files("plotly").joinpath("package_data/plotly.min.js").read_bytes()
 
 
+class Document:
+    """The one document of all views: plain, or with what can be read of a view before any script."""
+
+    def __init__(self, template: File, plotly: Plotly) -> None:
+        told = template.body.replace(b"{plotly}", plotly.name.encode())
+        self._parts = re.split(rb"\{title\}|\{view\}", told)
+        self.plain = _file(_DOCUMENT, self._joined("firstfault", ""))
+
+    def filled(self, served: Served) -> Response:
+        """With data in it, so that nothing on the way and no disk keeps it."""
+        body = self._joined(escape(clean(served.title, 80)), served.body)
+        return Response(body, media_type=self.plain.media_type, headers={"Vary": "Accept-Encoding"})
+
+    def _joined(self, title: str, view: str) -> bytes:
+        before, between, after = self._parts
+        return before + title.encode() + between + view.encode() + after
+
+
 def make_page_router() -> APIRouter:
     """The routes of the page: ``/`` and what it loads, below ``/page/``."""
     router = APIRouter(include_in_schema=False)
     plotly = Plotly()
     files = _load()
-    document = _document(files.pop(_DOCUMENT), plotly)
+    document = Document(files.pop(_DOCUMENT), plotly)
 
     @router.get("/")
     def page(
         request: Request,
         *,
-        run: ViewId = None,
-        incident: ViewId = None,
+        view: Id = None,
+        run: Id = None,
+        incident: Id = None,
+        host: Words = None,
         attempt: Place = None,
         start: Annotated[Place, Query(alias="from")] = None,
         to: Place = None,
+        metric: Words = None,
+        curves: Words = None,
+        by: Id = None,
+        ranks: Words = None,
+        at: Place = None,
+        label: Id = None,
+        severity: Id = None,
+        state: Id = None,
+        text: Words = None,
+        page: Words = None,
     ) -> Response:
         # they name the view to the page's own static/address.js; an unknown one is refused as everywhere
-        del run, incident, attempt, start, to
-        return _send(request, document)
+        del attempt, start, to, metric, curves, by, ranks, at
+        wanted = FleetFilter(label=label, severity=severity, state=state, text=text, page=page)
+        named = "hosts" if view is None and host is not None else view
+        served = serve_view(
+            request, context_of(request), view=named, run=run, incident=incident, wanted=wanted
+        )
+        return _send(request, document.plain) if served is None else document.filled(served)
 
     @router.get("/page/{name}")
     def part(request: Request, name: str) -> Response:
@@ -113,11 +160,6 @@ def _load() -> dict[str, File]:
 def _file(name: str, body: bytes) -> File:
     media_type = _TYPES.get("." + name.rpartition(".")[2], "text/html; charset=utf-8")
     return File(body, media_type, f'"{blake2b(body, digest_size=16).hexdigest()}"')
-
-
-def _document(template: File, plotly: Plotly) -> File:
-    """The document, told under which name plotly.js is served."""
-    return _file(_DOCUMENT, template.body.replace(b"{plotly}", plotly.name.encode()))
 
 
 def _unpacks_gzip(request: Request) -> bool:

@@ -1,6 +1,9 @@
 // Where the reader is: every view is an address, so that a reload or a link shows the same again.
 
-const KEYS = ["run", "incident", "attempt", "from", "to"];
+const KEYS = [
+  ...["view", "run", "incident", "host", "attempt", "from", "to", "metric", "curves", "by", "ranks", "at"],
+  ...["label", "state", "severity", "text", "page"],
+];
 
 /** The view that the address names. */
 export function read() {

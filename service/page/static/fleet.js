@@ -11,7 +11,7 @@ const MOST = 500; // what the API gives at once by default
 let limit = PAGE;
 
 /** Show the list in `root`; resolves once it is there. */
-export async function showFleet(root, signal, again) {
+export async function showFleet(root, view, signal, again) {
   const page = await get(`/v1/runs?order=severity&limit=${limit}`, signal);
   document.title = "firstfault";
   if (root.dataset.view !== "fleet") {

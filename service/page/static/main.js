@@ -22,6 +22,17 @@ const BADGES = {
 };
 // what the service may lack without newer telemetry being unjudged
 const NOT_STALE = new Set(["rank-silent"]);
+// fetched when they are first looked at
+const VIEWS = {
+  ranks: async () => (await import("./heatmap.js")).showRanks,
+  checksums: async () => (await import("./checksums.js")).showChecksums,
+  propagation: async () => (await import("./propagation.js")).showPropagation,
+  hosts: async () => (await import("./hosts.js")).showHosts,
+  host: async () => (await import("./hosts.js")).showHost,
+  "what-if": async () => (await import("./whatif.js")).showWhatIf,
+  alerts: async () => (await import("./alerts.js")).showAlerts,
+};
+const OF_A_RUN = new Set(["ranks", "checksums", "propagation", "what-if"]);
 const root = document.getElementById("view");
 const live = new Live();
 let isShowing = null;
@@ -51,8 +62,7 @@ async function show() {
   const mine = (isShowing = new AbortController());
   const view = read();
   try {
-    if (view.run === null && view.incident === null) await showFleet(root, mine.signal, refresh);
-    else await showRun(root, view, mine.signal, refresh);
+    await (await viewOf(view))(root, view, mine.signal, refresh);
     notice();
   } catch (error) {
     if (!mine.signal.aborted) failed(error);
@@ -61,6 +71,15 @@ async function show() {
   shownAt = Date.now();
   isShowing = null;
   if (mine.again) refresh();
+}
+
+/** What shows a view: `(root, view, signal, again)`. */
+async function viewOf(view) {
+  const hasRun = view.run !== null || view.incident !== null;
+  const key = view.view ?? (view.host !== null ? "host" : null);
+  if (key === null) return hasRun ? showRun : showFleet;
+  if (!Object.hasOwn(VIEWS, key) || (OF_A_RUN.has(key) && !hasRun)) return () => missing({ message: `There is no view ${key} without more in its address.` });
+  return VIEWS[key]();
 }
 
 function failed(error) {
@@ -149,7 +168,8 @@ live.addEventListener("refresh", refresh);
 live.addEventListener("denied", refresh);
 live.addEventListener("change", ({ detail }) => {
   const { run, incident } = read();
-  if ((run !== null || incident !== null) && root.dataset.view !== `run ${detail.run_id}`) return;
+  // `run …`, `checksums …`: a view of one run names it
+  if ((run !== null || incident !== null) && root.dataset.view?.split(" ")[1] !== detail.run_id) return;
   refresh();
   clearTimeout(trailing);
   trailing = setTimeout(refresh, CURVES_LAG_MS);
