@@ -92,25 +92,8 @@ class Document:
         self._parts = re.split(rb"\{title\}|\{view\}", told)
         self.plain = _file(_DOCUMENT, self._joined("firstfault", ""))
 
-    def filled(self, served: Served) -> Response:
-        """With data in it, so that nothing on the way and no disk keeps it."""
-        body = self._joined(escape(clean(served.title, 80)), served.body)
-        return Response(body, media_type=self.plain.media_type, headers={"Vary": "Accept-Encoding"})
-
-    def _joined(self, title: str, view: str) -> bytes:
-        before, between, after = self._parts
-        return before + title.encode() + between + view.encode() + after
-
-
-def make_page_router() -> APIRouter:
-    """The routes of the page: ``/`` and what it loads, below ``/page/``."""
-    router = APIRouter(include_in_schema=False)
-    plotly = Plotly()
-    files = _load()
-    document = Document(files.pop(_DOCUMENT), plotly)
-
-    @router.get("/")
     def page(
+        self,
         request: Request,
         *,
         view: Id = None,
@@ -131,6 +114,7 @@ def make_page_router() -> APIRouter:
         text: Words = None,
         page: Words = None,
     ) -> Response:
+        """The document, with what an address names where it can be read before any script."""
         # they name the view to the page's own static/address.js; an unknown one is refused as everywhere
         del attempt, start, to, metric, curves, by, ranks, at
         wanted = FleetFilter(label=label, severity=severity, state=state, text=text, page=page)
@@ -138,7 +122,26 @@ def make_page_router() -> APIRouter:
         served = serve_view(
             request, context_of(request), view=named, run=run, incident=incident, wanted=wanted
         )
-        return _send(request, document.plain) if served is None else document.filled(served)
+        return _send(request, self.plain) if served is None else self.filled(served)
+
+    def filled(self, served: Served) -> Response:
+        """With data in it, so that nothing on the way and no disk keeps it."""
+        body = self._joined(escape(clean(served.title, 80)), served.body)
+        return Response(body, media_type=self.plain.media_type, headers={"Vary": "Accept-Encoding"})
+
+    def _joined(self, title: str, view: str) -> bytes:
+        before, between, after = self._parts
+        return before + title.encode() + between + view.encode() + after
+
+
+def make_page_router() -> APIRouter:
+    """The routes of the page: ``/`` and what it loads, below ``/page/``."""
+    router = APIRouter(include_in_schema=False)
+    plotly = Plotly()
+    files = _load()
+    document = Document(files.pop(_DOCUMENT), plotly)
+
+    router.add_api_route("/", document.page, methods=["GET"])
 
     @router.get("/page/{name}")
     def part(request: Request, name: str) -> Response:
