@@ -14,11 +14,14 @@ from typing import Any
 from sqlalchemy import Connection, delete, insert, select, update
 
 from . import tables
+from .revisions import keep_revision
 from .rows import next_seq, to_body, upsert
+from .schema_3 import hosts_of
+from .triage import reopen, reopening
+from .worsening import worsening
 
 KAFKA_CHANNEL = "kafka"
 """Where verdicts are published; the key is the incident's id."""
-_WORSE: Mapping[str, int] = {"recovered": 0, "suspected": 1, "confirmed": 2}
 _SEVERITIES = ("critical", "warning", "info")
 _SPECIAL = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
@@ -32,6 +35,8 @@ class IncidentChange:
     incident: Mapping[str, Any]
     before: Mapping[str, Any] | None = None
     """What was stored under its id; None when new."""
+    reopened: str = ""
+    """Why it is open again though somebody had dealt with it; empty where it is not."""
     seq: int = 0
     """Its number in the event stream and in the outbox."""
 
@@ -63,17 +68,39 @@ def store_incidents(write: VerdictWrite) -> tuple[IncidentChange, ...]:
         body = to_body(incident)
         if row is not None and row.body == body and not row.is_withdrawn:
             continue
-        before = None if row is None else json.loads(row.body)
-        kind = _kind_of_change(before, incident, is_back=row is not None and row.is_withdrawn)
-        changes.append(IncidentChange(kind=kind, incident=incident, before=before))
-        _write_incident(write, incident, body, row)
-    for row in known.values():
-        if not row.is_withdrawn:
-            gone = json.loads(row.body)
-            values = {"is_withdrawn": True, "revision": row.revision + 1, "updated_at": write.now}
-            db.execute(update(held).where(held.c.id == row.id).values(**values))
-            changes.append(IncidentChange(kind="withdrawn", incident=gone, before=gone))
+        changes.append(_change(write, incident, body, row))
+    changes += [_withdraw(write, row) for row in known.values() if not row.is_withdrawn]
     return tuple(changes)
+
+
+def _change(
+    write: VerdictWrite,
+    incident: Mapping[str, Any],
+    body: bytes,
+    row: Any,  # a row of the driver's, or None
+) -> IncidentChange:
+    """Write an incident that is new or not what it was."""
+    before = None if row is None else json.loads(row.body)
+    is_back = row is not None and bool(row.is_withdrawn)
+    kind = _kind_of_change(before, incident, is_back=is_back)
+    reopened = "" if before is None else reopening(row.state, before, incident, is_back=is_back)
+    _write_incident(write, incident, body, row)
+    place = (str(incident["id"]), 1 if row is None else row.revision + 1, write.now)
+    keep_revision(write.db, place, "returned" if is_back else kind, body, None if row is None else row.body)
+    return IncidentChange(kind=kind, incident=incident, before=before, reopened=reopened)
+
+
+def _withdraw(
+    write: VerdictWrite,
+    row: Any,  # a row of the driver's
+) -> IncidentChange:
+    """Mark an incident that the verdict holds no longer."""
+    held, gone = tables.incidents, json.loads(row.body)
+    values = {"is_withdrawn": True, "revision": row.revision + 1, "updated_at": write.now}
+    write.db.execute(update(held).where(held.c.id == row.id).values(**values))
+    place = (str(row.id), row.revision + 1, write.now)
+    keep_revision(write.db, place, "withdrawn", bytes(row.body), None)
+    return IncidentChange(kind="withdrawn", incident=gone, before=gone)
 
 
 def tell_incidents(write: VerdictWrite, changes: Sequence[IncidentChange]) -> tuple[IncidentChange, ...]:
@@ -100,6 +127,8 @@ def tell_incidents(write: VerdictWrite, changes: Sequence[IncidentChange]) -> tu
         add_change(write, row | {"revision": int(db.execute(revision).scalar_one())}, body)
         db.execute(update(held).where(held.c.id == name).values(seq=seq))
         _put_out(write, seq, name)
+        if change.reopened:
+            reopen(db, name, change.reopened, write.now)
         told.append(replace(change, seq=seq))
     return tuple(told)
 
@@ -140,6 +169,7 @@ def _write_incident(
         "state": "open" if row is None else row.state,
         "revision": 1 if row is None else row.revision + 1,
         "seq": 0 if row is None else row.seq,
+        "suspect_hosts": hosts_of(first),
     }
     upsert(write.db, tables.incidents, ["id"], values)
     _write_suspects(write.db, name, first)
@@ -149,8 +179,12 @@ def _write_incident(
 def _write_suspects(db: Connection, name: str, first: Mapping[str, Any]) -> None:
     ranks = tables.incident_ranks
     db.execute(delete(ranks).where(ranks.c.incident_id == name))
-    hosts = {one["rank"]: one.get("host") for one in first.get("suspects", ())}
-    rows = [{"incident_id": name, "rank": rank, "host": hosts.get(rank)} for rank in first["ranks"]]
+    known = {one["rank"]: one for one in first.get("suspects", ())}
+    rows = [
+        {"incident_id": name, "rank": rank, "host": one.get("host"), "device": one.get("device")}
+        for rank in first["ranks"]
+        for one in (known.get(rank, {}),)
+    ]
     if rows:
         db.execute(insert(ranks), rows)
 
@@ -187,5 +221,4 @@ def _number(value: float | str | None) -> float | None:
 def _kind_of_change(before: Mapping[str, Any] | None, incident: Mapping[str, Any], *, is_back: bool) -> str:
     if before is None or is_back:
         return "new"
-    is_worse = _WORSE.get(str(incident["certainty"]), 0) > _WORSE.get(str(before["certainty"]), 0)
-    return "worsened" if is_worse else "changed"
+    return "worsened" if worsening(before, incident) else "changed"

@@ -21,9 +21,10 @@ from sqlalchemy import Connection, inspect, text
 from .database import Database
 from .errors import StoreError
 from .run_id import run_id_of
+from .schema_3 import fill_digests, fill_suspects, guard_log, unguard_log
 
 _SCHEMA = files("service") / "schema"
-NEWEST = 2
+NEWEST = 3
 """The schema of this release: the number of steps."""
 _TYPES: Mapping[str, Mapping[str, str]] = {
     "sqlite": {"blob": "BLOB", "real": "REAL", "big": "INTEGER", "bool": "INTEGER", "strict": " STRICT"},
@@ -173,4 +174,8 @@ def _severity(verdict: Mapping[str, Any]) -> str:
 _CALLS: Mapping[str, Callable[[Connection], None]] = {
     "fill_runs": _fill_runs,
     "fill_incidents": _fill_incidents,
+    "fill_digests": fill_digests,
+    "fill_suspects": fill_suspects,
+    "guard_log": guard_log,
+    "unguard_log": unguard_log,
 }

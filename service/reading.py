@@ -23,7 +23,7 @@ _MAX_LOG = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
-    """A run without its verdict."""
+    """A run with the digest of its verdict (`digest.digest_of`)."""
 
     run_id: str
     run: str
@@ -35,6 +35,7 @@ class RunRow:
     updated_at: float
     newest_record_at: float | None
     quiet_since: float | None
+    digest: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +56,14 @@ class IncidentRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRow:
-    """What one person did with an incident."""
+    """What one person did with an incident, or what opened it again (``by_system``)."""
 
     at: float
     who: str
     state: str
     note: str
+    muted_until: float | None
+    by_system: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,12 +139,6 @@ def verdict_bytes(db: Connection, run_id: str) -> bytes | None:
     """The canonical verdict of a run, byte for byte."""
     found = db.execute(select(runs.c.verdict).where(runs.c.run_id == run_id)).scalar()
     return None if found is None else bytes(found)
-
-
-def verdicts_bytes(db: Connection, run_ids: Sequence[str]) -> dict[str, bytes]:
-    """The canonical verdicts of some runs, by their ids."""
-    rows = db.execute(select(runs.c.run_id, runs.c.verdict).where(runs.c.run_id.in_(run_ids)))
-    return {row.run_id: bytes(row.verdict) for row in rows}
 
 
 def open_incidents(db: Connection, run_ids: Sequence[str], now: float) -> dict[str, int]:

@@ -25,6 +25,7 @@ from . import checkpoints, tables
 from .checkpoints import Checkpoint, Claim, RunState, Tenure
 from .crash_points import CrashPoint, reach
 from .database import Database
+from .digest import digest_of
 from .errors import SplitRun
 from .incident_rows import (
     KAFKA_CHANNEL,
@@ -286,6 +287,7 @@ def _write_run(
         "run": run,
         "judged_to": judged_to,
         "revision": revision,
+        "digest": to_body(digest_of(verdict)),
         "verdict": write.canonical,
         "seq": seq,
         "first_seen_at": write.now if row is None else row.first_seen_at,

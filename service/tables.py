@@ -110,15 +110,18 @@ runs = Table(
     Column("severity", Text, nullable=False),
     Column("judged_to", BigInteger),
     Column("revision", Integer, nullable=False),
-    Column("verdict", LargeBinary, nullable=False),
     Column("seq", BigInteger, nullable=False),
     Column("first_seen_at", Double, nullable=False),
     Column("updated_at", Double, nullable=False),
     Column("newest_record_at", Double),
     Column("quiet_since", Double),
+    Column("digest", LargeBinary, nullable=False),
+    Column("verdict", LargeBinary, nullable=False),
 )
 """The newest verdict of each run. ``severity`` is the worst of its incidents' that are not recovered,
-``none`` without. ``quiet_since``: when the live clock last saw a record of a run that has gone quiet."""
+``none`` without. ``quiet_since``: when the live clock last saw a record of a run that has gone quiet.
+``digest`` (JSON) is what lists show of the verdict, which stands last: SQLite then reads a row's other
+columns without it."""
 
 incidents = Table(
     "incidents",
@@ -140,8 +143,12 @@ incidents = Table(
     Column("seq", BigInteger, nullable=False),
     Column("opened_at", Double, nullable=False),
     Column("updated_at", Double, nullable=False),
+    Column("judged", Text),
+    Column("suspect_hosts", Integer, nullable=False),
 )
-"""Incidents by id; ``body`` is canonical JSON, ``state`` is the person's."""
+"""Incidents by id; ``body`` is canonical JSON, ``state`` is the person's. ``judged`` is what a person last
+concluded of it, ``real`` or ``false_alarm``: it stays when new evidence opens the incident again.
+``suspect_hosts`` counts the hosts of its suspects; 0 where not all are known."""
 
 incident_ranks = Table(
     "incident_ranks",
@@ -149,8 +156,9 @@ incident_ranks = Table(
     Column("incident_id", Text, primary_key=True),
     Column("rank", BigInteger, primary_key=True),
     Column("host", Text),
+    Column("device", Text),
 )
-"""The suspects of each incident: which incidents a rank or a host was in."""
+"""The suspects of each incident: which incidents a rank, a host or a device was in."""
 
 evidence = Table(
     "evidence",
@@ -176,8 +184,10 @@ incident_log = Table(
     Column("who", Text, nullable=False),
     Column("state", Text, nullable=False),
     Column("note", Text, nullable=False),
+    Column("muted_until", Double),
+    Column("by_system", Boolean, nullable=False),
 )
-"""What people did with incidents."""
+"""What people did with incidents, and what opened them again. A trigger refuses to change an entry."""
 
 changes = Table(
     "changes",

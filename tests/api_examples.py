@@ -19,7 +19,8 @@ from sqlalchemy import update
 import firstfault
 from firstfault.mesh import Layout
 from service.access import create_token, forget_tokens
-from service.tables import changes, health, incident_log, incidents, runs
+from service.tables import changes, health, incidents, runs
+from service.triage_tables import incident_revisions, mutes
 
 from .api_builders import Json, Seeded, served
 from .block_builders import block
@@ -80,7 +81,7 @@ def _stop_clocks(api: Seeded) -> None:
     with api.store.database.write() as db:
         db.execute(update(runs).values(first_seen_at=AT - 60.0, updated_at=AT))
         db.execute(update(incidents).values(opened_at=AT, updated_at=AT))
-        for table in (changes, health, incident_log):
+        for table in (changes, health, incident_revisions):
             db.execute(update(table).values(at=AT))
 
 
@@ -97,6 +98,7 @@ def _answers(api: Seeded, run_id: str, incident_id: str) -> dict[str, dict[str, 
         "GET /v1/runs/{run_id}/checksums": [f"{run}/checksums?metric=param_checksum"],
         "GET /v1/incidents": ["/v1/incidents?rank=3"],
         "GET /v1/incidents/{incident_id}": [incident],
+        "GET /v1/incidents/{incident_id}/revisions": [f"{incident}/revisions"],
         "GET /healthz": ["/healthz"],
         "GET /readyz": ["/readyz"],
     }
@@ -105,6 +107,7 @@ def _answers(api: Seeded, run_id: str, incident_id: str) -> dict[str, dict[str, 
         for name, paths in asked.items()
     }
     found["POST /v1/incidents/{incident_id}/state"] = _decisions(api, incident)
+    found |= _mutes(api)
     found["GET /v1/runs"] |= _refusals(api)
     return found
 
@@ -119,6 +122,23 @@ def _decisions(api: Seeded, incident: str) -> dict[str, Any]:
         client.post(f"{incident}/state", json={"state": "gone"}, headers=_HEADERS),
     ]
     return dict(_shown(answer) for answer in answers)
+
+
+def _mutes(api: Seeded) -> dict[str, Any]:
+    client = api.client()
+    rule = {"host": "node-0?", "comment": "rack 7 is being rewired", "until": "2025-12-01T00:00:00Z"}
+    answers = [client.post("/v1/mutes", json=one, headers=_HEADERS) for one in (rule, {**rule, "host": None})]
+    with api.store.database.write() as db:
+        db.execute(update(mutes).values(id="5f0c3b1d9a7e"))
+    one = "/v1/mutes/5f0c3b1d9a7e"
+    found = {
+        "POST /v1/mutes": dict(_shown(answer) for answer in answers),
+        "GET /v1/mutes": dict([_shown(client.get("/v1/mutes"))]),
+        "GET /v1/mutes/{mute_id}": dict([_shown(client.get(one))]),
+        "DELETE /v1/mutes/{mute_id}": dict([_shown(client.delete(one))]),
+    }
+    found["POST /v1/mutes"]["201"]["id"] = "5f0c3b1d9a7e"
+    return found
 
 
 def _refusals(api: Seeded) -> dict[str, Any]:

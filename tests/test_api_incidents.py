@@ -120,7 +120,7 @@ def test_of_two_people_with_the_same_view_the_second_is_told(api: Seeded) -> Non
     client = api.client()
     tag = client.get("/v1/incidents/a1").headers["etag"]
     assert set_state(client, "a1", tag, state="resolved").status_code == 200
-    late = set_state(client, "a1", tag, state="false_alarm")
+    late = set_state(client, "a1", tag, state="false_alarm", note="a test")
     assert (late.status_code, late.json()["type"]) == (412, "urn:firstfault:problem:changed")
     incident = client.get("/v1/incidents/a1").json()
     assert (incident["state"], len(incident["log"])) == ("resolved", 1)

@@ -19,7 +19,7 @@ from service.access import TokenBook
 from service.database import Database
 from service.history_reader import HistoryReader
 
-from . import checksums, curves, health, incidents, metrics, runs, stream_route
+from . import checksums, curves, health, incidents, metrics, mutes, revisions, runs, stream_route
 from .context import Context
 from .frame import Frame
 from .guards import Guard
@@ -41,7 +41,18 @@ DESCRIPTION = (
 
 
 _ROUTERS = tuple(
-    module.router for module in (runs, curves, checksums, incidents, stream_route, health, metrics)
+    module.router
+    for module in (
+        runs,
+        curves,
+        checksums,
+        incidents,
+        revisions,
+        mutes,
+        stream_route,
+        health,
+        metrics,
+    )
 )
 
 

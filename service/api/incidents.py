@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import AwareDatetime
@@ -13,12 +11,13 @@ from sqlalchemy import Connection
 from detectors.evidence import Certainty, Label
 from detectors.incident import Severity
 from service import reading
+from service.mutes import MAX_MUTE_S
 from service.reading import IncidentQuery, IncidentRow
-from service.sentence import incident_sentence
-from service.triage import Decision, decide
+from service.triage import ALLOWED, Decision, TransitionError, decide
 
 from .answers import answer, etag_of, spliced, tag_matches, tagged
 from .context import context_of
+from .incident_summary import Telling
 from .models import (
     IncidentAnswer,
     IncidentPage,
@@ -30,13 +29,9 @@ from .models import (
 from .pages import from_cursor, to_cursor
 from .parameters import Cursor, IncidentId, Limit, Name
 from .problems import ProblemError, ProblemItem, not_found
-from .run_summary import first_fault
 from .values import timestamp
 
 router = APIRouter(prefix="/v1/incidents", tags=["incidents"])
-
-_MAX_MUTE_S = 366 * 86_400.0
-"""A mute that nobody would outlive is a detector to be turned off, not a mute."""
 
 
 @router.get("", response_model=IncidentPage, summary="Incidents, newest first")
@@ -73,8 +68,8 @@ def list_incidents(
     )
     with context.database.read() as db:
         rows = reading.list_incidents(db, query, context.clock())
-        sizes = _Sizes(db)
-        items = [IncidentSummary(**_summary(row, sizes)) for row in rows[:size]]
+        told = Telling(db, context.clock())
+        items = [IncidentSummary(**told.summary(row)) for row in rows[:size]]
     last = rows[size - 1] if len(rows) > size else None
     place = None if last is None else to_cursor("incidents", (last.opened_at, last.id))
     return answer(IncidentPage(items=items, next=place))
@@ -122,14 +117,18 @@ def set_state(
                     headers={"ETag": tag},
                 )
 
-        if not decide(db, incident_id, decision, now, check):
+        try:
+            is_there = decide(db, incident_id, decision, now, check)
+        except TransitionError as error:
+            raise ProblemError(409, "transition", str(error)) from error
+        if not is_there:
             raise not_found("incident", incident_id)
         body = _body(db, incident_id, now)
     return Response(body, media_type="application/json", headers={"ETag": etag_of(body)})
 
 
 def _check_mute(until: float | None, now: float) -> None:
-    if until is not None and not now < until <= now + _MAX_MUTE_S:
+    if until is not None and not now < until <= now + MAX_MUTE_S:
         detail = "must be in the future, and at most a year away"
         raise ProblemError(
             422,
@@ -143,6 +142,7 @@ class _IncidentHead(IncidentSummary):
     """An `IncidentAnswer` without the bytes that are spliced in."""
 
     log: list[LogEntry]
+    allowed: list[State]
 
 
 def _body(db: Connection, incident_id: str, now: float) -> bytes:
@@ -151,42 +151,16 @@ def _body(db: Connection, incident_id: str, now: float) -> bytes:
     if row is None:
         raise not_found("incident", incident_id)
     entries = [
-        LogEntry(at=timestamp(one.at) or "", who=one.who, state=State(one.state), note=one.note)
+        LogEntry(
+            at=timestamp(one.at) or "",
+            who=one.who,
+            state=State(one.state),
+            note=one.note,
+            muted_until=timestamp(one.muted_until),
+            by_system=one.by_system,
+        )
         for one in reading.incident_history(db, incident_id)
     ]
-    return spliced(_IncidentHead(**_summary(row, _Sizes(db)), log=entries), "incident", row.body)
-
-
-class _Sizes:
-    """How many ranks a run has, where a sentence needs it: that is in the verdict alone."""
-
-    def __init__(self, db: Connection) -> None:
-        self._db, self._known = db, dict[str, int]()
-
-    def coverage(self, run_id: str, first: Mapping[str, Any]) -> dict[str, Any]:
-        """The part of a verdict that the sentence of an incident is made of."""
-        if first["ranks"]:
-            return {"coverage": {}}
-        if run_id not in self._known:
-            verdict = json.loads(reading.verdict_bytes(self._db, run_id) or b"{}")
-            self._known[run_id] = verdict.get("coverage", {}).get("ranks", 0)
-        return {"coverage": {"ranks": self._known[run_id]}}
-
-
-def _summary(row: IncidentRow, sizes: _Sizes) -> dict[str, Any]:
-    incident = json.loads(row.body)
-    first = incident["first"]
-    return {
-        "id": row.id,
-        "run_id": row.run_id,
-        "run": row.run,
-        **{name: incident[name] for name in ("label", "pattern", "certainty", "severity")},
-        "state": row.state,
-        "muted_until": timestamp(row.muted_until),
-        "is_withdrawn": row.is_withdrawn,
-        "sentence": incident_sentence(incident, sizes.coverage(row.run_id, first)),
-        "first": first_fault(first),
-        "revision": row.revision,
-        "opened_at": timestamp(row.opened_at) or "",
-        "updated_at": timestamp(row.updated_at) or "",
-    }
+    allowed = [State(name) for name in ALLOWED[row.state]]
+    head = _IncidentHead(**Telling(db, now).summary(row), log=entries, allowed=allowed)
+    return spliced(head, "incident", row.body)

@@ -104,6 +104,15 @@ class VerdictAnswer(Answer):
     verdict: dict[str, Any] = Field(json_schema_extra={COMPONENT: "Verdict"})
 
 
+class MutedBy(Answer):
+    """The rule that mutes an incident now."""
+
+    id: str
+    until: Timestamp
+    comment: str
+    who: str
+
+
 class IncidentSummary(Answer):
     """An incident in a list."""
 
@@ -116,6 +125,7 @@ class IncidentSummary(Answer):
     severity: Severity
     state: State
     muted_until: Timestamp | None
+    muted_by: MutedBy | None = Field(description="A rule that mutes it; the state is what people said.")
     is_withdrawn: bool = Field(description="True once later records explained it away.")
     sentence: str = Field(description="Who, what and since when.")
     first: FirstFault
@@ -132,18 +142,21 @@ class IncidentPage(Answer):
 
 
 class LogEntry(Answer):
-    """What one person did with an incident."""
+    """What one person did with an incident, or what opened it again."""
 
     at: Timestamp
-    who: str
+    who: str = Field(description="The name of the token; `firstfault` where new evidence did it.")
     state: State
     note: str
+    muted_until: Timestamp | None
+    by_system: bool = Field(description="True where new evidence opened it again.")
 
 
 class IncidentAnswer(IncidentSummary):
     """One incident: its canonical part byte for byte, and its log."""
 
     log: list[LogEntry]
+    allowed: list[State] = Field(description="What it may become now; to remain what it is needs a note.")
     incident: dict[str, Any] = Field(json_schema_extra={COMPONENT: "VerdictIncident"})
 
 
@@ -153,7 +166,7 @@ class StateChange(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     state: State
-    note: str = Field(default="", max_length=MAX_NOTE, description="Why; a mute needs one.")
+    note: str = Field(default="", max_length=MAX_NOTE, description="Why; a mute and a false alarm need one.")
     muted_until: AwareDatetime | None = Field(default=None, description="End of a mute, which needs one.")
 
     @model_validator(mode="after")
@@ -162,6 +175,8 @@ class StateChange(BaseModel):
             raise ValueError("muted_until belongs to the state muted, which needs it")
         if self.state is State.MUTED and not self.note.strip():
             raise ValueError("a mute needs a note that says why")
+        if self.state is State.FALSE_ALARM and not self.note.strip():
+            raise ValueError("a false alarm needs a note that says what it was instead")
         return self
 
     def until(self) -> float | None:

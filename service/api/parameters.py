@@ -29,6 +29,7 @@ ID = "^[0-9A-Za-z]{1,64}$"
 """What an id may look like: nothing that a store or a file system could take for something else."""
 RunId = Annotated[str, Path(pattern=ID, description="Opaque id of a run, as lists give it.")]
 IncidentId = Annotated[str, Path(pattern=ID, description="Opaque id of an incident.")]
+MuteId = Annotated[str, Path(pattern=ID, description="Opaque id of a rule that mutes.")]
 Cursor = Annotated[str | None, Query(description="`next` of the page before.", max_length=512)]
 Limit = Annotated[
     int | None, Query(ge=1, lt=2**31, description="Most items of the answer; 100 without, if allowed.")

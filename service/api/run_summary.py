@@ -1,4 +1,4 @@
-"""A run in a few words and numbers: what its row in the store and its verdict say of it."""
+"""A run in a few words and numbers: what its row in the store says of it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from sqlalchemy import Connection
 
 from service import reading
+from service.digest import first_of
 from service.reading import RunRow
-from service.sentence import root_incident, what_happened
 
-from .models import CoverageSummary, FirstFault
+from .models import FirstFault
 from .values import timestamp
 
 # Any: the verdict's JSON, whose shape detectors/verdict.schema.json fixes.
@@ -21,25 +21,20 @@ Json = Mapping[str, Any]
 
 def summaries(db: Connection, rows: list[RunRow], now: float) -> list[dict[str, Any]]:
     """The fields of a `RunSummary` of each run."""
-    names = [row.run_id for row in rows]
-    counts, verdicts = reading.open_incidents(db, names, now), reading.verdicts_bytes(db, names)
-    return [summary(row, json.loads(verdicts[row.run_id]), counts.get(row.run_id, 0)) for row in rows]
+    counts = reading.open_incidents(db, [row.run_id for row in rows], now)
+    return [summary(row, counts.get(row.run_id, 0)) for row in rows]
 
 
-def summary(row: RunRow, verdict: Json, open_incidents: int) -> dict[str, Any]:
+def summary(row: RunRow, open_incidents: int) -> dict[str, Any]:
     """The fields of a `RunSummary`."""
-    root = root_incident(verdict)
     return {
         "run_id": row.run_id,
         "run": row.run,
         "label": row.label,
         "severity": row.severity,
-        "sentence": what_happened(verdict),
-        "incident_id": None if root is None else root["id"],
-        "first": None if root is None else first_fault(root["first"]),
+        **json.loads(row.digest),
         "judged_to_iteration": row.judged_to,
         "open_incidents": open_incidents,
-        "coverage": _coverage(verdict["coverage"]),
         "revision": row.revision,
         "first_seen_at": timestamp(row.first_seen_at) or "",
         "updated_at": timestamp(row.updated_at) or "",
@@ -50,19 +45,4 @@ def summary(row: RunRow, verdict: Json, open_incidents: int) -> dict[str, Any]:
 
 def first_fault(first: Json) -> FirstFault:
     """Where and when an incident began, with the hosts of its suspects."""
-    copied = ("attempt", "iteration", "interval", "ranks", "rank_count", "metric")
-    hosts = sorted({one["host"] for one in first["suspects"] if one.get("host")})
-    return FirstFault(**{name: first[name] for name in copied}, hosts=hosts)
-
-
-def _coverage(coverage: Json) -> CoverageSummary:
-    ran = sum(check["state"] == "ran" for check in coverage["checks"])
-    return CoverageSummary(
-        ranks=coverage["ranks"],
-        metrics=len(coverage["metrics"]),
-        checks_run=ran,
-        checks_not_run=len(coverage["checks"]) - ran,
-        blind_to=len(coverage["blind_to"]),
-        silent_ranks=coverage.get("silent_rank_count", 0),
-        rejected=coverage["rejected"],
-    )
+    return FirstFault(**first_of(first))

@@ -68,9 +68,9 @@ def get_run(request: Request, run_id: RunId) -> Response:
     """Its label and what happened; the evidence is in its verdict."""
     context = context_of(request)
     with context.database.read() as db:
-        row, verdict, freshness = _verdict(db, context, run_id)
+        row, freshness = _run(db, context, run_id)
         count = reading.open_incidents(db, [run_id], context.clock()).get(run_id, 0)
-    told = summary(row, json.loads(verdict), count)
+    told = summary(row, count)
     return tagged(request, body_of(RunAnswer(**told, freshness=freshness)))
 
 
@@ -117,8 +117,16 @@ class _VerdictHead(Answer):
 
 def _verdict(db: Connection, context: Context, run_id: str) -> tuple[RunRow, bytes, Freshness]:
     """A run with its verdict and how fresh that is, all of one moment."""
-    row, verdict = reading.find_run(db, run_id), reading.verdict_bytes(db, run_id)
-    if row is None or verdict is None:
+    row, freshness = _run(db, context, run_id)
+    verdict = reading.verdict_bytes(db, run_id)
+    assert verdict is not None, "both are of one transaction"
+    return row, verdict, freshness
+
+
+def _run(db: Connection, context: Context, run_id: str) -> tuple[RunRow, Freshness]:
+    """A run and how fresh its verdict is, of one moment."""
+    row = reading.find_run(db, run_id)
+    if row is None:
         raise not_found("run", run_id)
     reasons = stale_reasons(db, context)
     freshness = Freshness(
@@ -129,4 +137,4 @@ def _verdict(db: Connection, context: Context, run_id: str) -> tuple[RunRow, byt
         stale_reasons=reasons,
         quiet_since=timestamp(row.quiet_since),
     )
-    return row, verdict, freshness
+    return row, freshness
