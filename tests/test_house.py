@@ -20,12 +20,14 @@ from detectors.registry import make_detectors
 from firstfault import ProbeConfig
 from firstfault.emitters import EmitterConfig
 from service.config import ENVIRONMENT, setting_keys
+from service.migrations import NEWEST
 
 from .probe_builders import Service, lines_of
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("firstfault", "ingest", "detectors", "service")
-SCHEMA = {f"service/schema/{number:04d}_{way}.sql" for number in (1, 2) for way in ("up", "down")}
+STEPS = range(1, NEWEST + 1)
+SCHEMA = {f"service/schema/{number:04d}_{way}.sql" for number in STEPS for way in ("up", "down")}
 PAGE = {str(path.relative_to(ROOT)) for path in (ROOT / "service" / "page" / "static").iterdir()}
 DATA_FILES = {
     "detectors/verdict.schema.json",
