@@ -5,7 +5,7 @@ Axes: T positions, R ranks, K cells.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,8 @@ from ingest.blocks import Flags, Floats, Ints, Ranks, Words
 from .history_access import Files
 from .history_names import Claim, Segment, WindowFile, claims
 from .history_parquet import Cells, read_cells
+
+_UNBOUNDED = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,31 @@ def read_matrix(
     return _as_matrix(metric, parts, part.max_cells) if held else None
 
 
+def matrices(
+    files: Files, found: Sequence[Segment | WindowFile], metric: str, part: Part
+) -> Iterator[Matrix]:
+    """A metric out of files of values, piece by piece, the newest iterations first.
+
+    ``part.max_cells`` is what a piece holds at most, but for what one file alone holds: so much is in memory
+    at once, however long the run.
+    """
+    parts: list[Cells] = []
+    held = 0
+    for claim in reversed(claims(found)):
+        if claim.last < part.start or claim.first > part.last:
+            continue
+        cells = _claimed_cells(files, claim, metric, part)
+        if cells is None or not len(cells.rank_K):
+            continue
+        if held and held + len(cells.rank_K) > part.max_cells:
+            yield _as_matrix(metric, parts, _UNBOUNDED)
+            parts, held = [], 0
+        parts.insert(0, cells)
+        held += len(cells.rank_K)
+    if held:
+        yield _as_matrix(metric, parts, _UNBOUNDED)
+
+
 def _claimed_cells(files: Files, claim: Claim, metric: str, part: Part) -> Cells | None:
     first, last = max(part.start, claim.first), min(part.last, claim.last)
     cells = files.read(claim.path, lambda file: read_cells(file, metric, first, last))
@@ -94,7 +121,7 @@ def _as_matrix(metric: str, parts: Sequence[Cells], max_cells: int, *, is_cut: b
     words = [np.concatenate(word) for word in zip(*(one.words_K for one in parts), strict=True)]
     is_new_K = np.append(True, (np.diff(keys[0]) != 0) | (np.diff(keys[1]) != 0))
     row_K = np.cumsum(is_new_K) - 1
-    ranks_R, column_K = np.unique(rank_K, return_inverse=True)
+    ranks_R, column_K = _ranks_of(rank_K, is_new_K)
     skipped = max(0, int(row_K[-1]) + 1 - max(1, max_cells // len(ranks_R)))
     kept_K = row_K >= skipped
     shape = int(row_K[-1]) + 1 - skipped, len(ranks_R)
@@ -119,3 +146,12 @@ def _as_matrix(metric: str, parts: Sequence[Cells], max_cells: int, *, is_cut: b
         is_cut=is_cut or skipped > 0,
         **named,
     )
+
+
+def _ranks_of(rank_K: Ranks, is_new_K: Flags) -> tuple[Ranks, NDArray[np.intp]]:
+    """The ranks, ascending, and the place of each cell's among them."""
+    size = int(is_new_K[1:].argmax()) + 1 if is_new_K[1:].any() else len(rank_K)
+    if len(rank_K) % size == 0 and (rank_K.reshape(-1, size) == rank_K[:size]).all():
+        # every position has the same ranks, ascending: to sort millions of cells would be most of the work
+        return rank_K[:size], np.tile(np.arange(size), len(rank_K) // size)
+    return np.unique(rank_K, return_inverse=True)

@@ -7,16 +7,17 @@ up to ``stop``, half-open.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from firstfault.mesh import Layout
 
 from .history_access import Files, look
 from .history_curve import Curve, read_curve
 from .history_layout import read_layout
-from .history_matrix import Matrix, Part, read_matrix
+from .history_matrix import Matrix, Part, matrices, read_matrix
 from .history_names import (
     COARSE,
     SUMMARY,
@@ -24,6 +25,7 @@ from .history_names import (
     TAIL_VALUES,
     VALUES,
     Segment,
+    WindowFile,
     attempt_folder,
     attempts_in,
     claims,
@@ -34,7 +36,10 @@ from .history_parquet import metadata_of, value_names
 
 MAX_CELLS = 1 << 23
 """Cells of one matrix: 8 M, 70 MB. 800 iterations of 10 000 ranks."""
+_PIECE_CELLS = 1 << 21
+"""Cells of a piece where a metric is folded piece by piece: 18 MB."""
 _END = (1 << 63) - 1
+Folded = TypeVar("Folded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +128,39 @@ class HistoryReader:
         part = self._part(start, stop, ranks)
 
         def read(files: Files) -> Matrix | None:
-            frozen = [one for one in windows(self._folder) if (one.run_id, one.attempt) == (run_id, attempt)]
-            return read_matrix(
-                files, [*self._segments(run_id, attempt, VALUES, TAIL_VALUES), *frozen], metric, part
-            )
+            return read_matrix(files, self._sources(run_id, attempt), metric, part)
 
         return look(read)
+
+    def kept(self, run_id: str, attempt: int) -> list[tuple[int, int]]:
+        """The ranges of iterations, ascending, of which values of single ranks are kept: first and last."""
+        found: list[tuple[int, int]] = []
+        for one in claims(self._sources(run_id, attempt)):
+            if found and one.first <= found[-1][1] + 1:
+                found[-1] = (found[-1][0], one.last)
+            else:
+                found.append((one.first, one.last))
+        return found
+
+    def fold_matrices(
+        self,
+        run_id: str,
+        attempt: int,
+        metric: str,
+        span: tuple[int, int],
+        fold: Callable[[Iterator[Matrix]], Folded],
+    ) -> Folded:
+        """What ``fold`` makes of the pieces of a metric in the iterations of ``span``, the newest first.
+
+        It is called anew where files vanish under it.
+        """
+        part = Part(start=span[0], last=span[1], ranks=None, max_cells=_PIECE_CELLS)
+        return look(lambda files: fold(matrices(files, self._sources(run_id, attempt), metric, part)))
+
+    def _sources(self, run_id: str, attempt: int) -> list[Segment | WindowFile]:
+        """Files that hold values of single ranks of an attempt."""
+        frozen = [one for one in windows(self._folder) if (one.run_id, one.attempt) == (run_id, attempt)]
+        return [*self._segments(run_id, attempt, VALUES, TAIL_VALUES), *frozen]
 
     def window(self, incident_id: str) -> FrozenWindow | None:
         """What is frozen for an incident; None if nothing is."""

@@ -95,7 +95,7 @@ def get_curve(
     rows = context.curve_points(points)
     history, attempts = history_of(context, run_id)
     part = _Part(
-        choose_attempt(attempt, attempts), metric, start, None if to is None else to + 1, _expanded(ranks)
+        choose_attempt(attempt, attempts), metric, start, None if to is None else to + 1, expanded_ranks(ranks)
     )
     curve, is_cut, of_ranks = _curve(history, run_id, part, rows)
     head = CurveHead(
@@ -132,7 +132,7 @@ def get_matrix(
     """As long as the flight recorder holds it, or as it was frozen for an incident."""
     context = context_of(request)
     history, attempts = history_of(context, run_id)
-    chosen, wanted = choose_attempt(attempt, attempts), _expanded(ranks)
+    chosen, wanted = choose_attempt(attempt, attempts), expanded_ranks(ranks)
     if incident is None:
         matrix = history.matrix(run_id, chosen, metric, start, None if to is None else to + 1, ranks=wanted)
     else:
@@ -213,7 +213,7 @@ def _check_metric(metric: str, known: Sequence[str]) -> None:
         raise ProblemError(404, "not-kept", f"no curve of {metric!r} is kept; there are: {named}")
 
 
-def _expanded(ranks: str | None) -> set[int] | None:
+def expanded_ranks(ranks: str | None) -> set[int] | None:
     """The ranks that a text names; None for all."""
     if ranks is None:
         return None

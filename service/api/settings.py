@@ -31,6 +31,8 @@ class ApiConfig:
     """Greatest `points` of a curve: a chart is a few thousand pixels wide."""
     max_matrix_cells: int = 1_000_000
     """Iterations times ranks of one answer: 10 MB of JSON."""
+    max_heatmap_cells: int = 20_000
+    """Rows times columns of one heat map: 0.7 MB of JSON, and more than a screen tells apart."""
     failed_tokens_per_minute: int = 30
     """Wrong tokens from one address before it is told to wait; right ones are never held up."""
     requests_per_second: float = 100.0
@@ -65,6 +67,7 @@ _BOUNDS: tuple[tuple[str, float, float], ...] = (
     ("max_page_items", 1, 10_000),
     ("max_curve_points", 16, 1_000_000),
     ("max_matrix_cells", 1, 100_000_000),
+    ("max_heatmap_cells", 1, 1_000_000),
     ("failed_tokens_per_minute", 1, 1_000_000),
     ("requests_per_second", 0.1, 1_000_000),
     ("request_burst", 1, 1_000_000),
