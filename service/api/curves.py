@@ -95,7 +95,11 @@ def get_curve(
     rows = context.curve_points(points)
     history, attempts = history_of(context, run_id)
     part = _Part(
-        choose_attempt(attempt, attempts), metric, start, None if to is None else to + 1, expanded_ranks(ranks)
+        choose_attempt(attempt, attempts),
+        metric,
+        start,
+        None if to is None else to + 1,
+        expanded_ranks(ranks),
     )
     curve, is_cut, of_ranks = _curve(history, run_id, part, rows)
     head = CurveHead(

@@ -20,7 +20,7 @@ from .answers import answer
 from .context import context_of
 from .curves import Attempt, RankList, choose_attempt, expanded_ranks, history_of
 from .parameters import Metric, RunId
-from .problems import bad_parameter
+from .problems import ProblemError
 from .values import Answer, Whole
 
 router = APIRouter(prefix="/v1/runs", tags=["curves"])
@@ -100,15 +100,14 @@ def get_heatmap(
         str | None, Query(max_length=64, description="Group rows: rank, host, or an axis of the layout.")
     ] = None,
     ranks: Annotated[RankList | None, Query(description="Only these ranks: 0,3,8-15.")] = None,
-    rows: Annotated[int, Query(ge=1, le=1000, description="Most rows.")] = _ROWS,
+    rows: Annotated[
+        int, Query(ge=1, le=1000, description="Most rows; fewer where times columns they are too many cells.")
+    ] = _ROWS,
     columns: Annotated[int, Query(ge=1, le=2000, description="Most columns.")] = _COLUMNS,
 ) -> Response:
     """The worst of each cell, never the mean: NaN, then infinities, then what differs from its replicas,
     then what is late or missing, then numbers by their distance from their peers."""
     context = context_of(request)
-    most = context.config.max_heatmap_cells
-    if rows * columns > most:
-        raise bad_parameter("rows", f"times columns must be at most {most}, got {rows * columns}")
     history, attempts = history_of(context, run_id)
     chosen = choose_attempt(attempt, attempts)
     ask = HeatAsk(
@@ -119,13 +118,13 @@ def get_heatmap(
         stop=None if to is None else to + 1,
         by=by,
         ranks=expanded_ranks(ranks),
-        rows=rows,
-        columns=columns,
+        rows=max(1, min(rows, context.config.max_heatmap_cells // columns)),
+        columns=min(columns, context.config.max_heatmap_cells),
     )
     try:
         found = heatmap.read_heatmap(history, ask)
     except UnknownWayError as error:
-        raise bad_parameter("by", str(error)) from error
+        raise ProblemError(404, "not-kept", f"by {error}") from error
     return answer(_answer(ask, attempts, found))
 
 
