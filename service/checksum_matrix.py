@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from detectors.groups import NO_CLASS, FirstCheck, codes_of, equality_classes, learned_classes
 from firstfault.mesh import Layout
-from firstfault.telemetry import MetricContract
+from firstfault.telemetry import Kind, MetricContract, Relation, contract_of
 from ingest.blocks import Flags, Ints, Words
 
 from .history_matrix import Matrix
@@ -84,6 +84,17 @@ class ChecksumMatrix:
     ranks_alone: int
 
 
+def is_compared(metric: str) -> bool:
+    """Whether ranks are compared in it bit by bit.
+
+    >>> [is_compared(name) for name in ("param_checksum", "canary_loss", "loss", "repeat_checksum/canary")]
+    [True, True, False, False]
+    """
+    contract = contract_of(metric)
+    is_canary = metric.partition("/")[0] == "canary_loss"
+    return (contract.kind is Kind.CHECKSUM or is_canary) and bool(contract.axes(Relation.EQUAL))
+
+
 def checksum_matrix(
     matrix: Matrix, contract: MetricContract, layout: Layout | None, at: int | None
 ) -> ChecksumMatrix:
@@ -117,6 +128,23 @@ def checksum_matrix(
         ranks_in_groups=len(order),
         ranks_alone=len(class_R) - len(order),
     )
+
+
+def odd_ranks(
+    matrix: Matrix, contract: MetricContract, layout: Layout | None, at: int
+) -> tuple[Flags, Flags]:
+    """At a position of a matrix: which ranks differ from most of their group, and which are in a tie."""
+    words = _Words.of(matrix)
+    class_R, _ = _classes(words, matrix.ranks_R, matrix.iteration_T, contract, layout)
+    order, starts = _members(class_R)
+    odd_R, tie_R = (np.zeros(len(class_R), np.bool_) for _ in range(2))
+    here = words.rows(np.array([at])).columns(order)
+    differing_S = _differing(here, starts)[0]
+    for place, members in enumerate(np.split(np.arange(len(order)), starts[1:]) if len(starts) else []):
+        if differing_S[place]:
+            vote, code_M = _vote(here.columns(members), 0)
+            (tie_R if vote.is_tie else odd_R)[order[members[code_M > 0]]] = True
+    return odd_R, tie_R
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,7 +180,8 @@ def test_many_groups_are_less_than_a_megabyte(api: Shown, tmp_path: Path) -> Non
     one = dataclasses.replace(named(block(param_checksum=checks_TR), "wide"), layout=places)
     write(tmp_path / "history", one)
     run = api.put(
-        "wide", coverage={"ranks": ranks, "metrics": ["param_checksum"], "checks": [], "rejected": 0}
+        "wide",
+        coverage={"ranks": ranks, "metrics": ["param_checksum"], "checks": [], "rejected": 0, "blind_to": []},
     )
     told = asked(api, run)
     assert told.status_code == 200

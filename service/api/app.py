@@ -19,7 +19,19 @@ from service.access import TokenBook
 from service.database import Database
 from service.history_reader import HistoryReader
 
-from . import checksums, curves, health, heatmap, incidents, metrics, mutes, revisions, runs, stream_route
+from . import (
+    checksums,
+    curves,
+    health,
+    heatmap,
+    incidents,
+    metrics,
+    mutes,
+    propagation,
+    revisions,
+    runs,
+    stream_route,
+)
 from .context import Context
 from .frame import Frame
 from .guards import Guard
@@ -46,6 +58,7 @@ _ROUTERS = tuple(
         runs,
         curves,
         checksums,
+        propagation,
         heatmap,
         incidents,
         revisions,

@@ -14,9 +14,9 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
 from firstfault.mesh import Layout
-from firstfault.telemetry import Kind, Relation, contract_of
+from firstfault.telemetry import contract_of
 from service import reading
-from service.checksum_matrix import ChecksumMatrix, Group, Vote, checksum_matrix
+from service.checksum_matrix import ChecksumMatrix, Group, Vote, checksum_matrix, is_compared
 from service.history_reader import HistoryReader
 from service.sentence import root_incident
 
@@ -98,8 +98,8 @@ def get_checksums(
 ) -> Response:
     """As far as the flight recorder and frozen windows hold what single ranks reported."""
     context = context_of(request)
-    verdict = _verdict(context, run_id)
-    about = _about(verdict, incident)
+    verdict = verdict_of(context, run_id)
+    about = about_incident(verdict, incident)
     history, attempts = history_of(context, run_id)
     wanted = None if about is None or attempt is not None else int(about["first"].get("attempt") or 0)
     chosen = choose_attempt(attempt if wanted not in attempts else wanted, attempts)
@@ -114,18 +114,12 @@ def get_checksums(
     return answer(ChecksumAnswer(run_id=run_id, metric=named, metrics=compared, attempt=chosen, **told))
 
 
-def is_compared(metric: str) -> bool:
-    """Whether ranks are compared in it bit by bit.
+def verdict_of(context: Context, run_id: str) -> Mapping[str, Any]:
+    """The stored verdict of a run.
 
-    >>> [is_compared(name) for name in ("param_checksum", "canary_loss", "loss", "repeat_checksum/canary")]
-    [True, True, False, False]
+    Raises:
+        ProblemError: 404, there is none such.
     """
-    contract = contract_of(metric)
-    is_canary = metric.partition("/")[0] == "canary_loss"
-    return (contract.kind is Kind.CHECKSUM or is_canary) and bool(contract.axes(Relation.EQUAL))
-
-
-def _verdict(context: Context, run_id: str) -> Mapping[str, Any]:
     with context.database.read() as db:
         body = reading.verdict_bytes(db, run_id)
     if body is None:
@@ -134,7 +128,12 @@ def _verdict(context: Context, run_id: str) -> Mapping[str, Any]:
     return found
 
 
-def _about(verdict: Mapping[str, Any], incident: str | None) -> Mapping[str, Any] | None:
+def about_incident(verdict: Mapping[str, Any], incident: str | None) -> Mapping[str, Any] | None:
+    """The incident of a verdict that is named, or its root; None where it has none.
+
+    Raises:
+        ProblemError: 404, it has none such.
+    """
     if incident is None:
         return root_incident(verdict)
     for one in verdict["incidents"]:
