@@ -12,7 +12,7 @@ from service import reading
 from service.digest import first_of
 from service.reading import RunRow
 
-from .models import FirstFault
+from .models import CoverageSummary, FirstFault
 from .values import timestamp
 
 # Any: the verdict's JSON, whose shape detectors/verdict.schema.json fixes.
@@ -27,12 +27,17 @@ def summaries(db: Connection, rows: list[RunRow], now: float) -> list[dict[str, 
 
 def summary(row: RunRow, open_incidents: int) -> dict[str, Any]:
     """The fields of a `RunSummary`."""
+    digest = json.loads(row.digest)
+    first = digest["first"]
     return {
         "run_id": row.run_id,
         "run": row.run,
         "label": row.label,
         "severity": row.severity,
-        **json.loads(row.digest),
+        "sentence": digest["sentence"],
+        "incident_id": digest["incident_id"],
+        "first": None if first is None else FirstFault(**first),
+        "coverage": CoverageSummary(**digest["coverage"]),
         "judged_to_iteration": row.judged_to,
         "open_incidents": open_incidents,
         "revision": row.revision,
