@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,11 +38,11 @@ from .incident_rows import (
 )
 from .migrations import check_schema, migrate
 from .rows import lock_changes, next_seq, to_body, upsert
+from .run_hosts import note_hosts
 from .run_id import run_id_of
 from .store_config import DATABASE, StoreConfig
 
 __all__ = ["DATABASE", "IncidentChange", "Message", "Store", "StoreConfig", "StoredVerdict"]
-
 
 _HEALTH_KEPT_S = 7 * 86_400.0
 """A worker that fell silent is told for a week: its name holds its process id, so that rows pile up."""
@@ -154,10 +154,12 @@ class Store:
         verdict: Mapping[str, Any],
         canonical: bytes,
         newest_record_at: float | None = None,
+        *,
+        hosts: Collection[str] = (),
     ) -> tuple[IncidentChange, ...]:
         """Store a run's newest verdict and its incidents; gives what changed about them.
 
-        ``verdict`` is the JSON object of ``canonical``; ``parts``, sorted, are those the run was seen in.
+        ``verdict`` is the JSON object of ``canonical``; it was seen in ``parts``, sorted, and on ``hosts``.
         The same bytes again change nothing.
 
         Raises:
@@ -173,12 +175,13 @@ class Store:
             row = db.execute(select(tables.runs).where(tables.runs.c.run == run)).one_or_none()
             if row is not None:
                 _check_home(db, tenure, row)
-            if row is not None and row.verdict == canonical:
-                return ()
+                if row.verdict == canonical:
+                    return ()
             write = VerdictWrite(db=db, run_id=run_id_of(run), verdict=verdict, canonical=canonical, now=now)
             changes = tell_incidents(write, store_incidents(write))
             place = {"source": tenure.source, "home": parts[0], "newest_record_at": newest_record_at}
             _write_run(write, place, row)
+            note_hosts(db, write.run_id, hosts)
             reach(CrashPoint.IN_VERDICT)
         return changes
 

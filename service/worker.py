@@ -33,6 +33,7 @@ from .pipeline import Pipeline
 from .recorder import Recorder
 from .rejects import count_by_reason
 from .resumption import Reaches, publish_unsent, resume, states_of
+from .run_hosts import hosts_of
 from .sentence import change_sentence
 from .store import Store
 
@@ -98,8 +99,7 @@ class Worker:
 
     def _begin(self, pipeline: Pipeline) -> None:
         """Start from this state: nothing is known beyond it."""
-        self._pipeline = pipeline
-        self._offsets = {}
+        self._pipeline, self._offsets = pipeline, {}
         self._docket = Docket(pipeline.dirty_runs())
         self._recorder.begin()
         self._reaches = Reaches(self._store)
@@ -228,9 +228,9 @@ class Worker:
         self._journal.judged(run, time.monotonic() - began_s)
         reach(CrashPoint.BEFORE_VERDICT)
         try:
-            changes = self._store.save_verdict(
-                self._tenure, self._pipeline.parts_of(run), body, canonical, self._pipeline.newest_time(run)
-            )
+            parts, newest = self._pipeline.parts_of(run), self._pipeline.newest_time(run)
+            hosts = hosts_of(self._pipeline.aligners(run))
+            changes = self._store.save_verdict(self._tenure, parts, body, canonical, newest, hosts=hosts)
         except SplitRun as error:
             self._journal.split(run, error)
             return

@@ -25,6 +25,7 @@ class Telling:
     """Tells incidents of one look at the store; what they share is read once."""
 
     def __init__(self, db: Connection, now: float) -> None:
+        self.now = now
         self._db, self._ranks = db, dict[str, int]()
         self._rules = active_mutes(db, now)
 
