@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from .edge import last_edge, outer_edge
+from .quick_classes import defer_methods
 
 _FLAGS: Mapping[str, str] = MappingProxyType({"--json": "as_json", "--details": "is_detailed"})
 _VALUES: Mapping[str, str] = MappingProxyType({"--html": "html", "--run": "run", "--format": "format_name"})
@@ -31,6 +32,7 @@ def main() -> NoReturn:
         run_any()
     # A pool of threads that waits for matrices to multiply: none is large, and waiting costs each start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    defer_methods()
     with last_edge(), outer_edge():
         from .replay_command import ReplayRequest, run_replay
 
