@@ -2,8 +2,9 @@
 
     python -m bench.peer_speed [--rows 1000000] [--rounds 3]
 
-Each tool runs in a process of its own, by turns, and is charged the processor time of that process, its
-start included. Peers are installed each into an environment of its own; what cannot be installed is named.
+Each tool runs in a process of its own, by turns, and is charged the processor time of that process and the
+time that somebody waits for it, its start included. Peers are installed each into an environment of its own;
+what cannot be installed is named.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +24,8 @@ import polars as pl
 
 from .quality.peers import PEERS, Peer, install
 
+Seconds = tuple[float, float]
+"""Of processors, and by the clock."""
 _GRADSNITCH = Peer(
     name="gradsnitch",
     version="0.1.0",
@@ -70,16 +74,24 @@ def compare(log: Path, peers: Sequence[Peer], rounds: int) -> None:
     """Every tool once a round, the first round not counted: it writes caches."""
     commands = {"firstfault": [sys.executable, "-m", "service.start", "replay", str(log), "--json"]}
     commands |= {peer.name: command_of(peer, log) for peer in peers}
-    seconds: dict[str, list[float]] = {name: [] for name in commands}
+    taken: dict[str, list[Seconds]] = {name: [] for name in commands}
     for at in range(rounds + 1):
         for name, command in commands.items():
-            took = cpu_seconds(command)
+            took = seconds_of(command)
             if at:
-                seconds[name].append(took)
-    own = min(seconds["firstfault"])
-    for name, each in seconds.items():
-        ratio = "" if name == "firstfault" else f", {min(each) / own:.2f} x firstfault's"
-        print(f"{log.suffix[1:]} {name}: {min(each):.2f} s of processor time{ratio}", flush=True)
+                taken[name].append(took)
+    least = {name: _least(each) for name, each in taken.items()}
+    own = least["firstfault"]
+    for name, (processor_s, wall_s) in least.items():
+        told = f"{log.suffix[1:]} {name}: {processor_s:.2f} s of processor time, {wall_s:.2f} s by the clock"
+        if name != "firstfault":
+            told += f"; firstfault takes {own[0] / processor_s:.2f} and {own[1] / wall_s:.2f} of it"
+        print(told, flush=True)
+
+
+def _least(each: Sequence[Seconds]) -> Seconds:
+    """The least of each: whatever else runs on the machine only adds."""
+    return min(processor_s for processor_s, _ in each), min(wall_s for _, wall_s in each)
 
 
 def command_of(peer: Peer, log: Path) -> list[str]:
@@ -90,18 +102,19 @@ def command_of(peer: Peer, log: Path) -> list[str]:
     return [str(peer.folder / "bin" / parts[0]), *parts[1:], *rest]
 
 
-def cpu_seconds(command: Sequence[str]) -> float:
-    """User and system time of one run.
+def seconds_of(command: Sequence[str]) -> Seconds:
+    """Processor time, user's and system's, and time by the clock of one run.
 
     All processes may keep their bytecode, as an installed package does.
     """
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     kept = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     ran = subprocess.run(command, capture_output=True, check=False, env=kept)
+    wall_s = time.perf_counter() - start
     if ran.returncode not in (0, 1):  # 1: a finding
         raise SystemExit(f"{command[0]}: status {ran.returncode}: {ran.stderr.decode()[-300:]}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall_s
 
 
 if __name__ == "__main__":

@@ -44,6 +44,12 @@ class Curve:
     def __len__(self) -> int:
         return len(self.value_K)
 
+    @property
+    def finite(self) -> tuple[Floats, Ints]:
+        """The finite values, and the positions that they are of."""
+        finite_K = np.isfinite(self.value_K)
+        return (self.value_K, self.at_K) if finite_K.all() else (self.value_K[finite_K], self.at_K[finite_K])
+
     def over(self, positions: int) -> Floats:
         """The values at all T ``positions`` of the block, NaN at those without a point."""
         if len(self.value_K) == positions:
@@ -179,8 +185,7 @@ class Marks:
         curve = curve_of(block, name)
         if curve is None:
             return np.empty(0, np.int64)
-        finite_K = np.isfinite(curve.value_K)
-        value_K, at_K = curve.value_K[finite_K], curve.at_K[finite_K]
+        value_K, at_K = curve.finite
         if not len(value_K):
             return np.empty(0, np.int64)
         before_K = np.concatenate(([self._last.get(name, value_K[0])], value_K[:-1]))

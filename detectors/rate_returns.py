@@ -35,8 +35,7 @@ class RateReturns:
         curve = curve_of(block, "lr")
         if curve is None:
             return is_back_T
-        finite_K = np.isfinite(curve.value_K)
-        value_K, at_K = curve.value_K[finite_K], curve.at_K[finite_K]
+        value_K, at_K = curve.finite
         if not len(value_K):
             return is_back_T
         before_K = np.concatenate(([self.last], value_K[:-1]))

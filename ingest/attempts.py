@@ -96,7 +96,7 @@ class AttemptAssigner:
                 for (before, event), attempt in zip(batch.events, attempt_N[rows.record_N < 0], strict=True)
             ),
         )
-        self._remember(assigned)
+        self._remember(assigned, rows)
         return assigned
 
     def _attempt_of(self, key: tuple[str, int]) -> int:
@@ -237,13 +237,14 @@ class AttemptAssigner:
             if last is not None:
                 self._last[run] = last
 
-    def _remember(self, batch: RecordBatch) -> None:
+    def _remember(self, batch: RecordBatch, rows: _Rows) -> None:
         """Keep the rows that the next batch may conflict with: those near the furthest of their rank."""
         if self._config.far_only or not len(batch):
             return
         bare = replace(batch, events=(), rejected=(), labels=())
         recent = bare if self._recent is None else None
-        rows = _Rows.of(bare)
+        if batch.events:
+            rows = _Rows.of(bare)
         furthest_G = np.array([self._ranks[key].furthest for key in rows.keys], np.int64)
         near_N = bare.iteration_N >= furthest_G[rows.group_N] - self._config.window_iterations
         fresh = select_rows(bare, near_N)

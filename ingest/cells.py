@@ -23,6 +23,16 @@ class Cells:
     row_N: Ints
     has_repeats: bool
     """Whether two of the records claim one cell."""
+    span: Ints | slice
+    """The cells, as a slice where each record has the one behind that of the record before."""
+
+    @classmethod
+    def of(cls, cell_N: Ints, row_N: Ints, *, cells: int) -> Cells:
+        """What N > 0 records claim of so many cells."""
+        first, stop = int(cell_N[0]), int(cell_N[-1]) + 1
+        if stop - first == len(cell_N) and bool((np.diff(cell_N) == 1).all()):
+            return cls(cell_N, row_N, False, slice(first, stop))
+        return cls(cell_N, row_N, has_repeats(cell_N, cells), cell_N)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from .errors import UnreadableInput
-from .unpackers import READ_BYTES, Codec, DamagedError, codec_named, codec_of
+from .unpackers import READ_BYTES, Codec, DamagedError, Plain, codec_named, codec_of
 
 
 class TruncatedInput(UnreadableInput):
@@ -81,6 +81,8 @@ def _unpacked(file: BinaryIO, name: str, config: CompressionConfig) -> Iterator[
     """Pieces of at least ``piece_bytes`` until the end, each within the limits."""
     packed = _Counted(file)
     codec = codec_of(packed.peek())
+    if isinstance(codec, Plain):
+        packed.read_by(config.piece_bytes)  # handed on as it is read, without a copy
     waiting: list[bytes] = []
     total = told = 0
     try:
@@ -112,8 +114,13 @@ class _Counted:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
+        self._piece_bytes = READ_BYTES
         self._first = file.read(READ_BYTES)
         self.count = 0
+
+    def read_by(self, piece_bytes: int) -> None:
+        """Read so much at once from now on."""
+        self._piece_bytes = piece_bytes
 
     def peek(self) -> bytes:
         return self._first
@@ -123,7 +130,7 @@ class _Counted:
         while piece:
             self.count += len(piece)
             yield piece
-            piece = self._file.read(READ_BYTES)
+            piece = self._file.read(self._piece_bytes)
 
 
 def _unpack_pieces(packed: Iterable[bytes], codec: Codec, name: str) -> Iterator[bytes]:

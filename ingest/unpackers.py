@@ -56,7 +56,9 @@ class DamagedError(Exception):
     """Bytes that the codec does not understand."""
 
 
-class _Plain:
+class Plain:
+    """Bytes that are not packed."""
+
     is_inside = False
 
     def unpack(self, data: bytes) -> Iterator[bytes]:
@@ -164,7 +166,7 @@ def codec_of(first: bytes) -> Codec:
         return _xz()
     if first.startswith(BZIP2_MAGIC):
         return _bzip2()
-    return _Zstd() if first.startswith(ZSTD_MAGIC) else _Plain()
+    return _Zstd() if first.startswith(ZSTD_MAGIC) else Plain()
 
 
 def codec_named(codec: str) -> Codec:
@@ -179,5 +181,5 @@ def codec_named(codec: str) -> Codec:
         case "zstd":
             return _Zstd(_MAX_BODY_WINDOW_BYTES)
         case "identity":
-            return _Plain()
+            return Plain()
     raise UnreadableInput(f"the body: codec must be gzip, zstd or identity, got {codec[:40]!r}")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from firstfault.telemetry import WHOLE_ITERATION
 
 from .blocks import ChecksumBlock, Flags, Floats, Ints, NumberBlock, Ranks
-from .cells import Cells, distinct, has_repeats, is_in, settle_claims
+from .cells import Cells, distinct, is_in, settle_claims
 from .columns import union
 
 CONFLICT = "conflict"
@@ -67,23 +67,24 @@ class Window:
         self._admit_ranks(rank_N)
         row_N = self._admit_positions(iteration_N, microbatch_N)
         cell_N = row_N * len(self.ranks_R) + self._column(rank_N)
-        return Cells(cell_N, row_N, has_repeats(cell_N, len(self) * len(self.ranks_R)))
+        return Cells.of(cell_N, row_N, cells=len(self) * len(self.ranks_R))
 
     def scatter(self, name: str, cells: Cells, words: tuple[NDArray[Any], ...], present_N: Flags) -> None:
         """Write one metric of N records; a cell that is written twice keeps the winner.
 
         Non-finite wins, then the greater bit pattern: a rule that no order of arrival can change.
         """
-        cell_N = cells.cell_N
+        cell_N: Ints | slice = cells.span
         if not present_N.all():
-            cell_N = cell_N[present_N]
+            cell_N = cells.cell_N[present_N]
             words = tuple(word[present_N] for word in words)
-        if not len(cell_N):
+        if not len(words[0]):
             return
         matrix = self._matrix(name, words)
         present = self._flat(matrix.present_PR)
         if cells.has_repeats or present[cell_N].any():
-            cell_N, words = self._resolve(matrix, cell_N, words)
+            claimed_N = cells.cell_N if isinstance(cell_N, slice) else cell_N
+            cell_N, words = self._resolve(matrix, claimed_N, words)
         for buffer, word_N in zip(matrix.words, words, strict=True):
             self._flat(buffer)[cell_N] = word_N
         present[cell_N] = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 
 MAX_NUMBER_CHARS = 64
 """Longer text is no number."""
@@ -24,6 +25,17 @@ def number_in(value: object) -> float | None:
             return math.inf if value > 0 else -math.inf
     if not isinstance(value, str) or len(value) > MAX_NUMBER_CHARS:
         return None
+    return _number_in_text(value)
+
+
+def number_of(value: object) -> float | None:
+    """As `number_in`, but none for true, false and shares of a hundred: they do not count."""
+    is_told_otherwise = isinstance(value, bool) or (isinstance(value, str) and "%" in value)
+    return None if is_told_otherwise else number_in(value)
+
+
+@lru_cache(maxsize=8192)  # what a column means is asked of the same cells of its head in several ways
+def _number_in_text(value: str) -> float | None:
     text = value.strip().removesuffix("%")
     if not text.isascii() or "_" in text:  # float() takes digits of other scripts, and 1_000
         return None
@@ -33,9 +45,3 @@ def number_in(value: object) -> float | None:
         if (count := _OF_TOTAL.fullmatch(text)) is not None:
             return float(count[1])
         return float(text.replace(",", "")) if THOUSANDS.fullmatch(text) else None
-
-
-def number_of(value: object) -> float | None:
-    """As `number_in`, but none for true, false and shares of a hundred: they do not count."""
-    is_told_otherwise = isinstance(value, bool) or (isinstance(value, str) and "%" in value)
-    return None if is_told_otherwise else number_in(value)

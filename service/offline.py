@@ -166,8 +166,10 @@ class _Reading:
         self._tally = RejectTally()
         self._strides = StrideWatch()
         self._pictures = _pictures() if options.is_drawn else None
-        self._pipeline = Pipeline(options.settings.pipeline, options.settings.detectors, on_block=self._see)
         settings = options.settings
+        self._pipeline = Pipeline(
+            settings.pipeline, settings.detectors, on_block=self._see, keeps_curves=options.is_plotted
+        )
         self._source = FileSource(
             job,
             follow=is_following,

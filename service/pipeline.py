@@ -58,11 +58,12 @@ class Pipeline:
         detectors: DetectorsConfig | None = None,
         *,
         on_block: Callable[[IterationBlock], None] | None = None,
+        keeps_curves: bool = True,
     ) -> None:
-        """``on_block`` is shown every settled block once, in order."""
+        """``on_block`` is shown every settled block once, in order; `curves` has none that are not kept."""
         self.config = config or PipelineConfig()
         self.detectors = detectors or DetectorsConfig()
-        self.on_block = on_block
+        self.on_block, self.keeps_curves = on_block, keeps_curves
         self._runs: dict[str, RunFold] = {}
         self.rejected: dict[str, Counter[str]] = {}
         """What could not be attributed to a run, per part of the source by field and rule."""
@@ -248,7 +249,7 @@ class Pipeline:
         run.is_dirty, run.is_unsaved = saved["dirty"], False  # to have been told of a part is no news
 
     def _new_run(self, name: str) -> RunFold:
-        return RunFold(name, self.config.alignment, self.detectors)
+        return RunFold(name, self.config.alignment, self.detectors, keeps_curves=self.keeps_curves)
 
     def _note_origins(self, batch: RecordBatch) -> None:
         for name, part in origins_of(batch):
@@ -273,11 +274,9 @@ class Pipeline:
 
     def _findings(self, run: RunFold, aligner: AttemptAligner, *, ended: bool) -> AttemptFindings:
         judge = run.judges.get(aligner.attempt) or run.new_judge(aligner.attempt)
-        labels = {
-            rank: {name: text for name, (_, text) in names.items()} for rank, names in aligner.labels.items()
-        }
-        pending = aligner.pending() if ended else aligner.complete()
-        return judge.findings(pending, labels)
+        held = aligner.labels.items()
+        labels = {rank: {name: text for name, (_, text) in names.items()} for rank, names in held}
+        return judge.findings(aligner.pending() if ended else aligner.complete(), labels)
 
     def _inputs(self, run: RunFold) -> InputFacts:
         attempts = run.aligner.attempts.values()

@@ -18,8 +18,11 @@ from .curves import CurveFold, CurvePoint
 class RunFold:
     """The state of one run after all of its records so far."""
 
-    def __init__(self, name: str, config: AlignmentConfig, detectors: DetectorsConfig) -> None:
+    def __init__(
+        self, name: str, config: AlignmentConfig, detectors: DetectorsConfig, *, keeps_curves: bool = True
+    ) -> None:
         self.name = name
+        self.keeps_curves = keeps_curves
         self.detectors = detectors
         self.aligner = RunAligner(name, config)
         self.judges: dict[int, AttemptJudge] = {}
@@ -42,7 +45,8 @@ class RunFold:
             if block.attempt not in self.judges:
                 self.judges[block.attempt] = self.new_judge(block.attempt)
             self.judges[block.attempt].update(block)
-            self.curves.setdefault(block.attempt, CurveFold()).update(block)
+            if self.keeps_curves:
+                self.curves.setdefault(block.attempt, CurveFold()).update(block)
 
     def note_events(self, events: Iterable[Event]) -> None:
         """Look whether the run says that it is over."""

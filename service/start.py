@@ -6,6 +6,7 @@ as judging a small file. Whatever it does not know for sure is left to that libr
 
 from __future__ import annotations
 
+import gc
 import os
 import shlex
 import sys
@@ -19,6 +20,8 @@ from .quick_classes import defer_methods
 
 _FLAGS: Mapping[str, str] = MappingProxyType({"--json": "as_json", "--details": "is_detailed"})
 _VALUES: Mapping[str, str] = MappingProxyType({"--html": "html", "--run": "run", "--format": "format_name"})
+_GARBAGE_AFTER_OBJECTS = 10_000
+"""New objects after which garbage is looked for: what a replay makes is freed as it goes, but for cycles."""
 _COMPLETION = "_FIRSTFAULT_COMPLETE"
 """Set by a shell that asks for what a command line may go on with."""
 
@@ -33,9 +36,13 @@ def main() -> NoReturn:
     # A pool of threads that waits for matrices to multiply: none is large, and waiting costs each start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     defer_methods()
+    gc.disable()  # what is loaded stays, and looking through it again and again frees nothing
     with last_edge(), outer_edge():
         from .replay_command import ReplayRequest, run_replay
 
+        gc.freeze()
+        gc.set_threshold(_GARBAGE_AFTER_OBJECTS)
+        gc.enable()
         status = run_replay(ReplayRequest(**request))
     sys.exit(status)
 
