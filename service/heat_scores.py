@@ -31,9 +31,11 @@ class Mark(IntEnum):
     MISSING = 2
     LATE = 3
     DIFFERS = 4
-    NEGATIVE_INFINITY = 5
-    POSITIVE_INFINITY = 6
-    NAN = 7
+    COUNTED = 5
+    """A count of values that were not finite."""
+    NEGATIVE_INFINITY = 6
+    POSITIVE_INFINITY = 7
+    NAN = 8
 
 
 TIER = 1e6
@@ -68,7 +70,9 @@ def badness(matrix: Matrix, contract: MetricContract, layout: Layout | None) -> 
     finite_TR = present_TR & np.isfinite(values_TR)
     bad_TR = np.where(present_TR, Mark.VALUE * TIER, 0.0)
     if contract.kind is Kind.NONFINITE_COUNT:
-        bad_TR += np.where(finite_TR & (values_TR > 0), 8.0 + np.log10(np.maximum(values_TR, 1.0)), 0.0)
+        # a count is worse the greater it is, but never a mark of its own
+        size_TR = np.minimum(np.maximum(values_TR, 0.0), 0.9 * TIER)
+        bad_TR = np.where(finite_TR & (values_TR > 0), Mark.COUNTED * TIER + size_TR, bad_TR)
     elif not _mark_differing(bad_TR, finite_TR, matrix, contract, layout):
         classes_R = peer_classes(contract, matrix.ranks_R, layout)
         _add_distances(bad_TR, values_TR, finite_TR, classes_R, is_upward=contract.name in UPWARD)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from detectors.medians import median
 from firstfault.mesh import Layout
-from firstfault.telemetry import MetricContract, contract_of
+from firstfault.telemetry import Kind, MetricContract, contract_of
 from ingest.blocks import Floats, Ints, Ranks
 
 from .heat_grid import Best, Grid
@@ -157,7 +157,7 @@ class _Reading:
         any_ = _worst_row(grid.best)
         extreme_GB = np.zeros(grid.best.bad.shape, bool)
         if len(self.curve.columns["iteration"]):
-            _add_curve(grid, any_, extreme_GB, self.curve, is_upward=self.contract.name in UPWARD)
+            _add_curve(grid, any_, extreme_GB, self.curve, self.contract)
         full_B = np.flatnonzero(any_.bad > 0)
         if not len(full_B):
             return None
@@ -224,7 +224,7 @@ def _with_gaps(full_B: NDArray[np.intp]) -> NDArray[np.intp]:
 
 
 def _add_curve(
-    grid: Grid, any_: Best, extreme_GB: NDArray[np.bool_], curve: Curve, *, is_upward: bool
+    grid: Grid, any_: Best, extreme_GB: NDArray[np.bool_], curve: Curve, contract: MetricContract
 ) -> None:
     """Put in what the curve over all ranks knows: what is not finite, and extremes with their ranks."""
     rows = curve.columns
@@ -239,29 +239,35 @@ def _add_curve(
         for at in np.flatnonzero(rows[name] > 0).tolist():
             seen = _Seen(mark * TIER, _NO_RANK, int(rows["iteration"][at]), value)
             _raise(any_, int(column_N[at]), seen)
+    is_upward = contract.name in UPWARD or contract.kind is Kind.NONFINITE_COUNT
     for which in ("max",) if is_upward else ("max", "min"):
-        score_N = _extreme_scores(rows, which)
+        bad_N = _badness_of(rows, which, contract)
         for at in np.flatnonzero(rows[f"{which}_rank"] >= 0).tolist():
             column, rank = int(column_N[at]), int(rows[f"{which}_rank"][at])
-            bad = Mark.VALUE * TIER + float(score_N[at])
-            seen = _Seen(bad, rank, int(rows["iteration"][at]), float(rows[which][at]))
+            seen = _Seen(float(bad_N[at]), rank, int(rows["iteration"][at]), float(rows[which][at]))
+            if grid.last_B[column] >= 0:
+                continue  # where single ranks are kept they are the truth
             _raise(any_, column, seen)
             row = row_of.get(rank)
-            if row is not None and grid.last_B[column] < 0:  # where single ranks are kept they are the truth
+            if row is not None:
                 extreme_GB[row, column] |= _raise(grid.best, (row, column), seen)
 
 
-def _extreme_scores(columns: Columns, which: str) -> Floats:
-    """How many standard deviations an extreme lies from the median, by the quartiles."""
+def _badness_of(columns: Columns, which: str, contract: MetricContract) -> Floats:
+    """How bad the extremes of a curve are: a count by itself, a value by the quartiles."""
+    extreme_N = columns[which]
+    if contract.kind is Kind.NONFINITE_COUNT:
+        size_N = np.clip(np.nan_to_num(extreme_N), 0.0, 0.9 * TIER)
+        return np.where(size_N > 0, Mark.COUNTED * TIER + size_N, Mark.VALUE * TIER)
     median_N = columns["median"]
     spread_N = (columns["p75"] - columns["p25"]) / _SIGMAS_PER_HALF
     known_N = spread_N[np.isfinite(spread_N)]
     usual = median(known_N) if len(known_N) else 0.0
     least_N = np.maximum(np.abs(median_N) * 1e-6, np.finfo(np.float64).tiny)
     with np.errstate(over="ignore", invalid="ignore"):
-        score_N = np.abs(columns[which] - median_N) / np.fmax(np.fmax(spread_N, usual), least_N)
-    found: Floats = np.minimum(np.nan_to_num(score_N, nan=0.0, posinf=TIER), 0.9 * TIER)
-    return found
+        score_N = np.abs(extreme_N - median_N) / np.fmax(np.fmax(spread_N, usual), least_N)
+    score_N = np.minimum(np.nan_to_num(score_N, nan=0.0, posinf=TIER), 0.9 * TIER)
+    return np.asarray(Mark.VALUE * TIER + score_N)
 
 
 def _raise(best: Best, cell: int | tuple[int, int], seen: _Seen) -> bool:

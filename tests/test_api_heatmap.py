@@ -128,6 +128,15 @@ def test_of_a_step_time_only_more_is_worse(api: Kept) -> None:
     assert found["rows"][2]["score"][4] == 0
 
 
+def test_a_count_of_values_that_are_not_finite_has_a_mark_and_the_greatest_is_the_worst(api: Kept) -> None:
+    counts_TR = np.zeros((10, 4))
+    counts_TR[4:, 1], counts_TR[6, 2] = 7.0, 51_200.0
+    write(api.folder, block({"nonfinite_act": counts_TR}))
+    found = heatmap(api, "nonfinite_act", columns=10)
+    assert marks(found) == ["." * 10, "....cccccc", "......c...", "." * 10]
+    assert heatmap(api, "nonfinite_act", rows=1, columns=1)["rows"][0]["value"] == [51_200.0]
+
+
 def test_peers_are_those_of_the_layout(api: Kept) -> None:
     values_TR = calm(20)
     values_TR[:, 1::2] += 5.0  # the other tensor-parallel half

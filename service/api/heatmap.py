@@ -28,7 +28,7 @@ router = APIRouter(prefix="/v1/runs", tags=["curves"])
 _LAST = 2**63 - 2
 _ROWS, _COLUMNS = 100, 200
 """Of an answer unless told otherwise: cells of 4 × 6 pixels on a screen of a laptop."""
-_MARKS = " .mlx-+n"
+_MARKS = " .mlxc-+n"
 """A letter for each `Mark`, in its order; ``e`` is a value known as an extreme alone."""
 _MAX_TEXT = 16
 """Characters of a checksum in a cell: two that differ do so in the first 64 bits, and a row stays small."""
@@ -47,8 +47,8 @@ class HeatCells(Answer):
 
     marks: str = Field(
         description="A letter a column: . a value, e one known only as an extreme of all ranks, n NaN,"
-        " + and - infinities, x differs where all must agree, m missing, l late: not reported any more,"
-        " and a space where nothing is known."
+        " + and - infinities, c a count of values that are not finite, x differs where all must agree,"
+        " m missing, l late: not reported any more, and a space where nothing is known."
     )
     score: list[float | None] = Field(
         description="Of a value: standard deviations from the median of its peers; of a count, how large."
@@ -105,8 +105,11 @@ def get_heatmap(
     ] = _ROWS,
     columns: Annotated[int, Query(ge=1, le=2000, description="Most columns.")] = _COLUMNS,
 ) -> Response:
-    """The worst of each cell, never the mean: NaN, then infinities, then what differs from its replicas,
-    then what is late or missing, then numbers by their distance from their peers."""
+    """The worst of each cell, never the mean.
+
+    NaN, then infinities, then counts of values that are not finite, then what differs from its replicas, then
+    what is late or missing, then numbers by their distance from their peers.
+    """
     context = context_of(request)
     history, attempts = history_of(context, run_id)
     chosen = choose_attempt(attempt, attempts)
@@ -184,7 +187,10 @@ def _cells(
     score_B = np.where(mark_B == Mark.VALUE, best.bad - Mark.VALUE * TIER, np.nan)
     letters = [_MARKS[mark] for mark in mark_B.tolist()]
     if extreme_B is not None:
-        letters = ["e" if is_one else letter for letter, is_one in zip(letters, extreme_B, strict=True)]
+        letters = [
+            "e" if is_one and letter == "." else letter
+            for letter, is_one in zip(letters, extreme_B, strict=True)
+        ]
     ranks, iterations = best.rank.tolist(), best.iteration.tolist()
     return {
         "marks": "".join(letters),

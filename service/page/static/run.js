@@ -9,6 +9,7 @@ import { evidenceOf } from "./evidence.js";
 import { causesOf, factsOf, headOf, stepsOf } from "./incident.js";
 import { bind } from "./keys.js";
 import { askChanges, timelineOf } from "./timeline.js";
+import { tabs } from "./views.js";
 import { LABELS, counted, moment, number, severityMark, spaced } from "./words.js";
 
 const PARTS = ["title", "head", "act", "steps", "facts", "charts", "causes", "evidence", "timeline", "others", "coverage"];
@@ -22,7 +23,7 @@ export async function showRun(root, view, signal, again) {
   document.title = `${run.run.slice(0, 60)} – firstfault`;
   if (root.dataset.view !== `run ${run.run_id}`) lay(root, run.run_id, again);
   const part = (key) => root.querySelector(`#part-${key}`);
-  fill(part("title"), [run.run, run.label, run.severity, run.sentence, run.freshness, one?.id], () => title(run, one));
+  fill(part("title"), [run.run, run.label, run.severity, run.sentence, run.freshness, one?.id, view], () => title(run, one, view));
   for (const [key, build] of [["head", headOf], ["steps", stepsOf], ["facts", factsOf], ["causes", causesOf], ["evidence", evidenceOf]]) {
     fill(part(key), key === "head" ? one : [one?.id, one?.incident], () => (one === null ? [] : build(one)));
     part(key).hidden = !part(key).children.length;
@@ -76,7 +77,7 @@ function lay(root, runId, again) {
   actions = new Actions(act, again);
 }
 
-function title(run, one) {
+function title(run, one, view) {
   const { stale, stale_reasons: reasons, quiet_since: quietSince } = run.freshness;
   const tags = [
     h("span", { class: "tag" }, one === null ? LABELS[run.label] : severityMark(run.severity)),
@@ -90,6 +91,7 @@ function title(run, one) {
   return [
     h("nav", { "aria-label": "Where you are" }, h("a", { href: "/", "data-key": "back" }, "← All runs")),
     h("h1", null, name(run.run)),
+    tabs(run, { ...view, view: null }),
     h("p", { class: "tags" }, tags),
     sentence,
   ];
