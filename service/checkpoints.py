@@ -22,7 +22,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, select, update
 
 from . import tables
-from .errors import OwnershipLost
+from .errors import OwnershipLost, SplitRun
 from .rejects import FURTHER_REASONS
 from .rows import upsert
 
@@ -113,6 +113,21 @@ def guard(db: Connection, tenure: Tenure, parts: Iterable[str]) -> None:
         raise OwnershipLost(
             f"another worker has taken over {len(wanted) - held.rowcount} of {', '.join(wanted[:8])}"
         )
+
+
+def check_home(db: Connection, tenure: Tenure, row: Any) -> None:
+    """Refuse to write about a run that another living worker judges from parts of its own.
+
+    Raises:
+        SplitRun: the owner of its home is another.
+    """
+    if row.source != tenure.source or row.home in tenure.parts or not row.home:
+        return
+    table = tables.partitions
+    home = (table.c.source == row.source) & (table.c.part == row.home)
+    owner = db.execute(select(table.c.owner).where(home)).scalar_one_or_none()
+    if owner is not None and owner != tenure.owner:
+        raise SplitRun(f"run {row.run!r} is judged by the worker of {row.home}: key its messages by run")
 
 
 def save(db: Connection, tenure: Tenure, checkpoint: Checkpoint, now: float) -> None:

@@ -219,7 +219,8 @@ def config_show(config: ConfigFile = None) -> None:
       firstfault config show --config firstfault.toml
     """
     with outer_edge():
-        from .config import load_settings, to_toml
+        from .config import load_settings
+        from .config_text import to_toml
 
         typer.echo(to_toml(load_settings(config)), nl=False)
 

@@ -23,13 +23,15 @@ from ingest.decode_config import DecodeConfig
 from ingest.kafka_config import KafkaSourceConfig
 from ingest.spool import SpoolConfig
 
+from .alerts.config import AlertsConfig
 from .api.settings import ApiConfig
+from .config_text import MASK
 from .errors import ConfigError
 from .history_config import HistoryConfig
 from .intake_config import IntakeConfig
 from .pipeline import PipelineConfig
 from .serve_config import ServeConfig
-from .store_config import StoreConfig, masked
+from .store_config import StoreConfig
 
 ENVIRONMENT: Mapping[str, str] = {
     "FIRSTFAULT_KAFKA": "kafka.bootstrap",
@@ -39,7 +41,6 @@ ENVIRONMENT: Mapping[str, str] = {
     "FIRSTFAULT_STORE_PASSWORD": "store.password",
 }
 """Which variable sets which key."""
-MASK = "********"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +118,7 @@ class Settings:
     spool: SpoolConfig = field(default_factory=SpoolConfig)
     intake: IntakeConfig = field(default_factory=IntakeConfig)
     serve: ServeConfig = field(default_factory=ServeConfig)
+    alerts: AlertsConfig = field(default_factory=AlertsConfig)
 
 
 def load_settings(
@@ -151,11 +153,6 @@ def names_kafka(path: Path | None = None, *, environment: Mapping[str, str] | No
     given = os.environ if environment is None else environment
     table = _read(path).get("kafka") if path is not None else None
     return bool(given.get("FIRSTFAULT_KAFKA")) or (isinstance(table, Mapping) and "bootstrap" in table)
-
-
-def to_toml(settings: Settings) -> str:
-    """The settings as TOML that `load_settings` reads back; secrets are masked, unset keys commented out."""
-    return "\n".join(_table(one.name, getattr(settings, one.name)) for one in dataclasses.fields(settings))
 
 
 def setting_keys() -> list[str]:
@@ -216,10 +213,7 @@ def _coerce(value: object, hint: object, key: str) -> object:
     if typing.get_origin(hint) is Mapping:
         if not isinstance(value, Mapping):
             raise ConfigError(f"{key} must be a table, got {value!r}")
-        for name, inner in value.items():
-            if inner == MASK:
-                _scalar(inner, str, f"{key}.{name}")
-        return dict(value)
+        return _mapping(value, typing.get_args(hint)[1], key)
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         members = [one for one in typing.get_args(hint) if one is not type(None)]
         return _coerce(value, members[0], key)
@@ -235,6 +229,16 @@ def _coerce(value: object, hint: object, key: str) -> object:
             raise ConfigError(f"{key} must be one of {', '.join(choices)}, got {value!r}")
         return hint(value)
     return _scalar(value, hint, key)
+
+
+def _mapping(value: Mapping[str, object], hint: object, key: str) -> Mapping[str, object]:
+    """A table whose keys are free: of tables that are dataclasses, or of values as they come."""
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return {name: _coerce(inner, hint, f"{key}.{name}") for name, inner in value.items()}
+    for name, inner in value.items():
+        if inner == MASK:
+            _scalar(inner, str, f"{key}.{name}")
+    return dict(value)
 
 
 def _scalar(value: object, hint: object, key: str) -> object:
@@ -260,37 +264,3 @@ def _keys(prefix: str, owner: object) -> list[str]:
         key = f"{prefix}.{one.name}"
         keys += _keys(key, value) if dataclasses.is_dataclass(value) else [key]
     return keys
-
-
-def _table(name: str, owner: object) -> str:
-    lines, nested = [f"[{name}]"], []
-    for one in dataclasses.fields(owner):  # type: ignore[arg-type]  # callers pass dataclass instances
-        value = getattr(owner, one.name)
-        if dataclasses.is_dataclass(value):
-            nested.append(_table(f"{name}.{one.name}", value))
-        elif isinstance(value, Mapping):
-            free = [f"{_toml(key)} = {_toml(_masked(key, value[key]))}" for key in sorted(value)]
-            nested.append("\n".join([f"[{name}.{one.name}]", *free, ""]))
-        elif value is None:
-            lines.append(f"# {one.name} is not set")
-        else:
-            lines.append(f"{one.name} = {_toml(_masked(one.name, value))}")
-    return "\n".join([*lines, "", *nested])
-
-
-def _masked(name: str, value: object) -> object:
-    if isinstance(value, str) and "://" in value:
-        return masked(value)
-    is_secret = any(word in name for word in ("password", "secret", "token", "sasl_oauth"))
-    return MASK if value and is_secret and isinstance(value, str) else value
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, tuple | list):
-        return f"[{', '.join(_toml(one) for one in value)}]"
-    escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in escaped) + '"'

@@ -29,6 +29,10 @@ class CrashPoint(StrEnum):
     IN_CHECKPOINT = "in_checkpoint"
     """Everything is written, nothing is committed."""
     AFTER_CHECKPOINT = "after_checkpoint"
+    ALERT_CLAIMED = "alert_claimed"
+    """A message is leased, nothing is sent."""
+    ALERT_SENT = "alert_sent"
+    """The receiver has the message, the store does not know."""
 
 
 class _Armed:

@@ -24,7 +24,7 @@ from .run_id import run_id_of
 from .schema_3 import fill_digests, fill_suspects, guard_log, unguard_log
 
 _SCHEMA = files("service") / "schema"
-NEWEST = 3
+NEWEST = 4
 """The schema of this release: the number of steps."""
 _TYPES: Mapping[str, Mapping[str, str]] = {
     "sqlite": {"blob": "BLOB", "real": "REAL", "big": "INTEGER", "bool": "INTEGER", "strict": " STRICT"},

@@ -14,19 +14,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, delete, select, update
+from sqlalchemy import delete, select, update
 
 from . import checkpoints, tables
+from .alerts.config import AlertsConfig
+from .alerts.outbox import tell_changes
 from .checkpoints import Checkpoint, Claim, RunState, Tenure
 from .crash_points import CrashPoint, reach
 from .database import Database
 from .digest import digest_of
-from .errors import SplitRun
 from .incident_rows import (
     KAFKA_CHANNEL,
     IncidentChange,
@@ -70,13 +71,23 @@ class Message:
 class Store:
     """The worker's side of the database; use from one thread. Readers open it beside the writer."""
 
-    def __init__(self, data_dir: Path, config: StoreConfig | None = None, *, read_only: bool = False) -> None:
-        """Open or create the store and, unless ``read_only``, bring its schema up to date.
+    def __init__(
+        self,
+        data_dir: Path,
+        config: StoreConfig | None = None,
+        *,
+        read_only: bool = False,
+        alerts: AlertsConfig | None = None,
+    ) -> None:
+        """Open or create the store and, unless ``read_only``, bring its schema up to date; what verdicts
+        change is put out for the channels of ``alerts``.
 
         Raises:
             StoreError: not a database, made by a newer release, or the folder cannot be written.
         """
         self.database = Database(data_dir, config, read_only=read_only)
+        self._alerts = alerts or AlertsConfig()
+        self.on_alert: Callable[[], None] = lambda: None  # once something was put out, after the commit
         try:
             if read_only:
                 check_schema(self.database)
@@ -174,23 +185,25 @@ class Store:
             run = str(verdict["run"])
             row = db.execute(select(tables.runs).where(tables.runs.c.run == run)).one_or_none()
             if row is not None:
-                _check_home(db, tenure, row)
+                checkpoints.check_home(db, tenure, row)
                 if row.verdict == canonical:
                     return ()
             write = VerdictWrite(db=db, run_id=run_id_of(run), verdict=verdict, canonical=canonical, now=now)
             changes = tell_incidents(write, store_incidents(write))
+            has_alerts = tell_changes(write, changes, self._alerts)
             place = {"source": tenure.source, "home": parts[0], "newest_record_at": newest_record_at}
             _write_run(write, place, row)
             note_hosts(db, write.run_id, hosts)
             reach(CrashPoint.IN_VERDICT)
+        if has_alerts:
+            self.on_alert()
         return changes
 
     def note_quiet(self, quiet_since: Mapping[str, float | None]) -> None:
         """Note of runs, by name, since when the live clock has seen nothing of them; None: they go on."""
-        table = tables.runs
         with self.database.write() as db:
             for run, since in quiet_since.items():
-                db.execute(update(table).where(table.c.run == run).values(quiet_since=since))
+                db.execute(update(tables.runs).where(tables.runs.c.run == run).values(quiet_since=since))
 
     def verdicts(self) -> list[StoredVerdict]:
         """The newest verdict of every run, by run."""
@@ -244,33 +257,20 @@ class Store:
 
     def mark_sent(self, seqs: Sequence[int]) -> None:
         """The messages were acknowledged; they need no keeping."""
-        table = tables.outbox
         with self.database.write() as db:
             for at in range(0, len(seqs), 500):  # a statement holds a bounded number of parameters
-                db.execute(delete(table).where(table.c.seq.in_(list(seqs[at : at + 500]))))
+                db.execute(delete(tables.outbox).where(tables.outbox.c.seq.in_(seqs[at : at + 500])))
 
     def prune_health(self, older_than_s: float = _HEALTH_KEPT_S) -> None:
         """Drop what components said long ago."""
-        table = tables.health
         with self.database.write() as db:
-            db.execute(delete(table).where(table.c.at < time.time() - older_than_s))
+            db.execute(delete(tables.health).where(tables.health.c.at < time.time() - older_than_s))
 
     def say_health(self, component: str, body: Mapping[str, Any]) -> None:
         """Replace what a component last said of itself."""
         row = {"component": component, "at": time.time(), "body": to_body(body)}
         with self.database.write() as db:
             upsert(db, tables.health, ["component"], row)
-
-
-def _check_home(db: Connection, tenure: Tenure, row: Any) -> None:
-    """Refuse to write about a run that another living worker judges from parts of its own."""
-    if row.source != tenure.source or row.home in tenure.parts or not row.home:
-        return
-    table = tables.partitions
-    home = (table.c.source == row.source) & (table.c.part == row.home)
-    owner = db.execute(select(table.c.owner).where(home)).scalar_one_or_none()
-    if owner is not None and owner != tenure.owner:
-        raise SplitRun(f"run {row.run!r} is judged by the worker of {row.home}: key its messages by run")
 
 
 def _write_run(

@@ -215,6 +215,57 @@ outbox = Table(
 """What must still be told outside, committed with the incident it is about. A newer message of a key
 replaces an unsent older one."""
 
+alert_deliveries = Table(
+    "alert_deliveries",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    Column("channel", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("run", Text, nullable=False),
+    Column("payload", LargeBinary, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("due_at", Double, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("give_up_at", Double),
+    Column("lease_owner", Text),
+    Column("lease_until", Double),
+    Column("finished_at", Double),
+    Column("detail", Text, nullable=False),
+)
+"""Messages to alert channels, committed with what they tell. Whoever holds the lease sends; ``id`` is what a
+receiver knows a message by when it comes twice."""
+
+alert_told = Table(
+    "alert_told",
+    metadata,
+    Column("channel", Text, primary_key=True),
+    Column("incident_id", Text, primary_key=True),
+    Column("is_firing", Boolean, nullable=False),
+    Column("certainty", Text, nullable=False),
+    Column("severity", Text, nullable=False),
+    Column("has_ranks", Boolean, nullable=False),
+    Column("alert", LargeBinary, nullable=False),
+    Column("labels", Text),
+    Column("told_at", Double, nullable=False),
+)
+"""What each channel was last told of each incident. ``labels`` (JSON) are those under which an Alertmanager
+holds it now."""
+
+alert_results = Table(
+    "alert_results",
+    metadata,
+    Column("channel", Text, primary_key=True),
+    Column("result", Text, primary_key=True),
+    Column("messages", BigInteger, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("detail", Text, nullable=False),
+)
+"""How often each channel took or refused a message, when last, and in words."""
+
 tokens = Table(
     "tokens",
     metadata,

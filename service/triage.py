@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection, insert, select, update
 
 from . import reading
+from .alerts.outbox import tell_decision
 from .reading import IncidentRow
 from .rows import next_seq
 from .tables import changes, incident_log, incidents
@@ -82,6 +83,7 @@ def decide(
     about = {"run_id": found.run_id, "incident_id": incident_id, "revision": revision, "at": now}
     body = _told(decision)
     db.execute(insert(changes).values(seq=seq, kind="state", body=body, **about))
+    tell_decision(db, incident_id, decision.state, now, decision.muted_until)
     return True
 
 

@@ -13,6 +13,8 @@ from ingest.decode import Decoder
 from ingest.spool import Spool
 from ingest.spool_source import PART, SpoolSource
 
+from .alerts.links import link_base
+from .alerts.sender import Sender
 from .config import Settings
 from .folder_lock import FolderLock
 from .history_writer import HistoryWriter
@@ -139,8 +141,12 @@ def _kept(
     load()
     if settings.worker.compiles_beforehand:
         stack.callback(Compiler().close)
-    store = Store(data_dir, settings.store)
+    store = Store(data_dir, settings.store, alerts=settings.alerts)
     stack.callback(store.close)
+    sender = Sender(store.database, settings.alerts, link_base(settings.alerts, settings.serve))
+    sender.start()
+    stack.callback(sender.close)
+    store.on_alert = sender.wake
     store.prune_health()
     history = HistoryWriter(data_dir / HISTORY, settings.history, is_open=store.is_open)
     stack.callback(history.close)

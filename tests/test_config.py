@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from service.config import MASK, Settings, load_settings, setting_keys, to_toml
+from service.config import Settings, load_settings, setting_keys
+from service.config_text import MASK, to_toml
 from service.errors import ConfigError
 
 
