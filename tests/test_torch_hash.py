@@ -52,11 +52,11 @@ def plain_checksum(parts: list[bytes]) -> str:
 
     total, row = 0, 0
     for part in parts:
-        filled = part + b"\0" * (-len(part) % 4)
-        for at in range(len(filled) // 4):
-            word = int.from_bytes(filled[4 * at : 4 * at + 4], "little", signed=True)
-            total += word * key(at % COLUMNS) * key(COLUMNS + row + at // COLUMNS)
-        row += -(-len(part) // (4 * COLUMNS))
+        filled = part + b"\0" * (-len(part) % 8)
+        for at in range(len(filled) // 8):
+            word = int.from_bytes(filled[8 * at : 8 * at + 8], "little", signed=True)
+            total += (word + (word >> 32)) * key(at % COLUMNS) * key(COLUMNS + row + at // COLUMNS)
+        row += -(-len(part) // (8 * COLUMNS))
     return f"{plain_mix((total + _GOLDEN * (sum(map(len, parts)) + 1)) & _MASK):016x}"
 
 
@@ -110,12 +110,13 @@ def test_two_exchanged_values_change_the_hash(one: int, other: int) -> None:
     assert (hex_of(checksum(values)) == before) is is_same
 
 
-def test_two_flipped_signs_do_not_cancel() -> None:
-    values = some(4096, torch.float64)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_two_flipped_signs_do_not_cancel(dtype: torch.dtype) -> None:
+    values = torch.linspace(1.0, 2.0, 4096).to(dtype)
     hashes = {hex_of(checksum(values))}
     for at in range(1, 100):
         flipped = values.clone()
-        flipped[[0, at]] *= -1.0
+        flipped[[3, 3 + at]] *= -1.0  # of 32 bits, the third begins the higher half of a word
         hashes.add(hex_of(checksum(flipped)))
     assert len(hashes) == 100
 
@@ -185,9 +186,9 @@ def test_the_fused_kernel_gives_the_same_sums() -> None:
         "from firstfault.torch_metrics.hash_kernel import BLOCK, ROWS, row_sums\n"
         "torch.manual_seed(0)\n"
         "for rows in (1, ROWS, ROWS + 1):\n"
-        "    words = torch.randint(-2**31, 2**31, (rows, 2 * BLOCK), dtype=torch.int32)\n"
+        "    words = torch.randint(-2**63, 2**63 - 1, (rows, 2 * BLOCK))\n"
         "    keys = torch.randint(-2**63, 2**63 - 1, (2 * BLOCK,)) | 1\n"
-        "    assert torch.equal(row_sums(words, keys), (words * keys).sum(1))\n"
+        "    assert torch.equal(row_sums(words, keys), ((words + (words >> 32)) * keys).sum(1))\n"
     )
     # a process of its own: what interprets the kernel on the CPU is chosen when triton is imported
     environ = {**os.environ, "TRITON_INTERPRET": "1"}

@@ -1,7 +1,7 @@
 """The sums of `hashing` by one kernel that reads each word once, where Triton compiles for the device.
 
-The same integers as without it, which takes a multiplication and a sum: three times the traffic of memory.
-Imported only where a device can run it. Axes: R rows, C columns of 32-bit words, B blocks of a row.
+The same integers as without it, which takes a shift, a multiplication and a sum: several times the traffic of
+memory. Imported only where a device can run it. Axes: R rows, C columns of 64-bit words, B blocks of a row.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import triton.language as tl
 BLOCK = 1024
 """Words of a row that one program multiplies: eight for each of its 128 threads, keys in registers."""
 ROWS = 8
-"""Rows that use the same keys: so often keys of twice the width of a word are read an eighth as often."""
+"""Rows that use the same keys, which so are read an eighth as often as words."""
 
 
 @triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]  # triton's
@@ -29,12 +29,15 @@ def _kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0917  # read by a compi
     for step in tl.static_range(height):
         row = (first + step).to(tl.int64)
         if row < rows:
-            word = tl.load(words + row * columns + at).to(tl.int64)
-            tl.store(sums + row * (columns // block) + part, tl.sum(word * key))
+            word = tl.load(words + row * columns + at)
+            tl.store(sums + row * (columns // block) + part, tl.sum((word + (word >> 32)) * key))
 
 
 def row_sums(words_RC: torch.Tensor, keys_C: torch.Tensor) -> torch.Tensor:
-    """``sum_c words[r, c] keys[c]`` modulo 2^64 of each row, on the device and its current stream."""
+    """``sum_c (w + (w >> 32)) keys[c]`` of the words ``w = words[r, c]`` of each row, modulo 2^64.
+
+    On the device of the words and its current stream.
+    """
     rows, columns = words_RC.shape
     blocks = columns // BLOCK
     sums_RB = torch.empty((rows, blocks), dtype=torch.int64, device=words_RC.device)

@@ -1,19 +1,21 @@
 """A 64-bit hash of the raw bits of tensors, by which replicas and repeated computations are compared.
 
-``h = mix(sum_i b_i k_i + length  mod 2^64)`` over all 32-bit words ``b_i`` of the tensors in memory order
-of their contiguous forms, one tensor after the other; ``k_i`` are odd pseudo-random constants of the
-position i alone. Addition modulo 2^64 has no rounding, so neither the order of the sum nor how it is cut,
-nor the device, changes a bit. What changes only one word changes the hash for certain, since ``k_i`` is
-odd; two values exchanged, or several words changed, go unseen with a chance of about 2^-32 at worst (only
-the highest bits of words differ) and 2^-64 at best. Strides are not hashed, NaN compares by its bits, and
--0.0 differs from 0.0.
+``h = mix(sum_i (b_i + (b_i >> 32)) k_i + length  mod 2^64)`` over all 64-bit words ``b_i`` of the tensors in
+memory order of their contiguous forms, one tensor after the other, the shift repeating the sign; ``k_i``
+are odd pseudo-random constants of the position i alone. Addition modulo 2^64 has no rounding, so neither the
+order of the sum nor how it is cut, nor the device, changes a bit. A flipped bit, or a change of either half
+of one word, changes the hash for certain, since ``k_i`` is odd; two values exchanged, or several words
+changed, go unseen with a chance of about 2^-32 at worst (only the highest bits of halves of words differ) and
+2^-64 at best. Without the shift the signs of two numbers would cancel: a product hands on nothing from high
+bits to low ones. Strides are not hashed, NaN compares by its bits, and -0.0 differs from 0.0.
 
 Source: multilinear hashing, Lemire and Kaser, Strongly universal string hashing is fast, The Computer
-Journal 57 (2014), section 3; constants and finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014). We
-differ in that ``k_i`` is the product of a constant of the column and one of the row of i in a table of
-`COLUMNS` columns, which keeps the table in the cache.
+Journal 57 (2014), section 3, over halves ``l + 2^32 h`` of words with the constants ``k_i`` and
+``(2^32 + 1) k_i``, which makes one product of two; constants and finalizer of SplitMix64 (Steele, Lea,
+Flood, OOPSLA 2014). We differ in that ``k_i`` is the product of a constant of the column and one of the row
+of i in a table of `COLUMNS` columns, which keeps the table in the cache.
 
-Axes: R rows, C columns of 32-bit words.
+Axes: R rows, C columns of 64-bit words.
 """
 
 from __future__ import annotations
@@ -30,12 +32,12 @@ log = logging.getLogger("firstfault.probe")
 RowSums = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 COLUMNS = 32768
-"""Words of a row: its products fill 256 KiB, which stay in the cache of a core, and torch splits no loop of
-this length over threads, whose start costs more than the work."""
-_WORD_BYTES = 4
+"""Words of a row: 256 KiB, which stay in the cache of a core, and torch splits no loop of this length over
+threads, whose start costs more than the work."""
+_WORD_BYTES = 8
 _DEVICE_ROWS = 256
 """Rows hashed by one kernel on an accelerator: 64 MiB of products at a time."""
-_PIECE_ROWS = 128
+_PIECE_ROWS = 64
 """Rows of a strided tensor that are copied at a time: 16 MiB."""
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK_64 = (1 << 64) - 1
@@ -110,19 +112,29 @@ def _whole_sum(tensor: torch.Tensor, row: int) -> torch.Tensor:
     for start in range(0, 0 if fused is not None else full, _DEVICE_ROWS):
         stop = min(full, start + _DEVICE_ROWS)
         words_RC = _words(flat[start * width : stop * width]).view(stop - start, COLUMNS)
-        torch.sum(words_RC * keys_C, dim=1, out=sums_R[start:stop])
+        torch.sum(_folded(words_RC).mul_(keys_C), dim=1, out=sums_R[start:stop])
     if full < rows:
         words = _words(flat[full * width :])
-        sums_R[full] = (words * keys_C[: len(words)]).sum()
+        sums_R[full] = (_folded(words) * keys_C[: len(words)]).sum()
     return (sums_R * keys_R).sum()
 
 
 def _sum_rows_by_core(flat: torch.Tensor, width: int, keys_C: torch.Tensor, sums_R: torch.Tensor) -> None:
     """The sum of each row, by one core in its cache."""
-    wide = _ROW.buffer
-    for at, part in enumerate(torch.split(flat, width)):
+    folded_C, half = _ROW.folded, _ROW.half
+    for part, total in zip(torch.split(flat, width), sums_R.unbind(), strict=True):
         words = _words(part)
-        torch.dot(wide[: len(words)].copy_(words), keys_C[: len(words)], out=sums_R[at])
+        count = len(words)
+        if count < COLUMNS:
+            folded_C, keys_C = folded_C[:count], keys_C[:count]  # the last row
+        torch.bitwise_right_shift(words, half, out=folded_C)
+        folded_C.add_(words)
+        torch.dot(folded_C, keys_C, out=total)
+
+
+def _folded(words: torch.Tensor) -> torch.Tensor:
+    """Each word plus its higher half."""
+    return (words >> 32).add_(words)
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
@@ -159,13 +171,13 @@ def _rows_in(tensor: torch.Tensor) -> int:
 
 
 def _words(flat: torch.Tensor) -> torch.Tensor:
-    """The bits as 32-bit integers, the last one filled up with zeros."""
+    """The bits as 64-bit integers, the last one filled up with zeros."""
     share = max(1, _WORD_BYTES // flat.element_size())
     if flat.numel() % share or flat.storage_offset() % share:
         filled = flat.new_zeros(-(-flat.numel() // share) * share)
         filled[: flat.numel()] = flat
         flat = filled
-    return flat.view(torch.int32)
+    return flat.view(torch.int64)
 
 
 class _Fused:
@@ -184,7 +196,7 @@ class _Fused:
 
                 with torch.cuda.device(device):
                     row_sums(
-                        torch.zeros((1, COLUMNS), dtype=torch.int32, device=device), _column_keys(device)
+                        torch.zeros((1, COLUMNS), dtype=torch.int64, device=device), _column_keys(device)
                     )
                 self._found[device] = row_sums
             except Exception as error:  # a compiler of its own, which may lack anything
@@ -197,10 +209,12 @@ _FUSED = _Fused()
 
 
 class _Row(threading.local):
-    """A row of products, one for each thread that hashes: memory that is new each time costs page faults."""
+    """Room for a row, for each thread that hashes: memory that is new each time costs page faults."""
 
     def __init__(self) -> None:
-        self.buffer = torch.empty(COLUMNS, dtype=torch.int64)
+        self.folded = torch.empty(COLUMNS, dtype=torch.int64)
+        self.half = torch.tensor(32)
+        """Bits of half a word, as what every operation makes of a number first."""
 
 
 _ROW = _Row()
