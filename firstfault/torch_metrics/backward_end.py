@@ -5,7 +5,8 @@ A hook on each parameter queues a callback to the end of the pass. It runs befor
 for the look at the local gradients, and no communication hook is needed, so that the reduction is what it
 would be without a watch, bit by bit. A second callback, queued behind that of the wrapper, sees the
 result. Where gradients are views of the buckets, which are reduced in place, the graph is static, or whoever
-reduces is not known, each is looked at in the hook of its parameter instead.
+reduces is not known, each is looked at in the hook of its parameter instead. (Everywhere, that would gain
+nothing: norms of gradients that are still in the cache take as long, at the bandwidth of memory.)
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
-from .sharding import local
-from .sketching import sketch
+from .arrivals import Arrivals
+from .sharding import local, values_of
 
 if TYPE_CHECKING:
     from .gradients import Gradients, Places
@@ -39,7 +41,9 @@ class BackwardEnd:
         self._parameters: list[weakref.ref[nn.Parameter]] = []
         self._places: Places | None = None
         self._task = -1
-        self._is_reduced = self._is_in_place = self.has_whole_result = False
+        self._arrivals: Arrivals | None = None
+        """None where the gradients are looked at when the pass is over."""
+        self._is_reduced = self.has_whole_result = False
 
     def attach(self, watch: Watch, gradients: Gradients) -> None:
         self._watch, self._gradients = watch, gradients
@@ -49,7 +53,7 @@ class BackwardEnd:
         # a static graph reduces everything before any callback of ours in its first pass, and of a reduction
         # that is not torch's own nobody knows when it begins
         is_known = is_parallel and not model.gradient_as_bucket_view and not model.static_graph
-        self._is_in_place = watch.world_size > 1 and not is_known
+        self._arrivals = None if is_known or watch.world_size == 1 else Arrivals()
         self.has_whole_result = is_parallel or watch.world_size == 1
         if not self.has_whole_result:
             watch.leave_out(
@@ -58,8 +62,10 @@ class BackwardEnd:
         self._hook_parameters()
 
     def refresh(self) -> None:
-        """Hook parameters that a model got since."""
+        """The step is over. Hook parameters that a model got since."""
         assert self._watch is not None, "asked for while attached only"
+        if self._arrivals is not None:
+            self._arrivals.clear()
         now = [id(one) for one in _trainable(self._watch.module)]
         if now != [id(ref()) for ref in self._parameters]:
             self._unhook()
@@ -67,7 +73,7 @@ class BackwardEnd:
 
     def detach(self) -> None:
         self._unhook()
-        self._watch = self._gradients = None
+        self._watch = self._gradients = self._arrivals = None
 
     def _hook_parameters(self) -> None:
         from .gradients import Places
@@ -92,8 +98,8 @@ class BackwardEnd:
             if task != self._task:
                 self._task = task
                 self._begin()
-            if self._is_in_place and parameter.grad is not None:
-                self._see_one(at, local(parameter.grad))
+            if self._arrivals is not None and parameter.grad is not None:
+                self._see_one(self._arrivals, at, parameter.grad)
 
         return arrived
 
@@ -102,24 +108,28 @@ class BackwardEnd:
         assert self._watch is not None and self._gradients is not None, "hooks are removed first"
         self._watch.probe.at("backward", self._watch.iteration)
         self._watch.loss_scale = self._gradients.scale()
-        if self._is_in_place:
-            self._gradients.before.clear()
+        if self._arrivals is not None:  # gradients that were thrown away since do not count
+            grads = self._grads()
+            self._arrivals.forget({at for at in self._arrivals.places if grads[at] is None})
         _queue(self._watch.guarded(self._gradients, self._local))
 
-    def _see_one(self, at: int, grad: torch.Tensor) -> None:
+    def _see_one(self, arrivals: Arrivals, at: int, grad: torch.Tensor) -> None:
         assert self._gradients is not None and self._places is not None, "hooks are removed first"
-        seen = self._gradients
-        if seen.wants(seen.before):
-            seen.before.add([grad], seen.scale())
-        if seen.wants_sketch():
-            seen.before.add_sketch(self._places.groups_P[at], sketch(grad, self._places.rows_P[at]))
+        if self._gradients.wants(self._gradients.before):
+            arrivals.add(at, values_of(grad))
+        if self._gradients.wants_sketch() and grad.layout == torch.strided:
+            arrivals.add_sketch(at, local(grad), self._places.rows_P[at])
 
     def _local(self) -> None:
         """The pass is over, and nothing that it reduces has been waited for."""
         if self._gradients is None or self._watch is None or self._places is None:
             return
-        if not self._is_in_place:
-            self._gradients.see(self._gradients.before, self._grads(), self._places)
+        before = self._gradients.before
+        if self._arrivals is None:
+            self._gradients.see(before, self._grads(), self._places)
+        else:
+            before.clear()
+            before.take(self._arrivals, self._gradients.scale(), self._places)
         self._watch.probe.at("reduce_in", self._watch.iteration)
         self._later(_BEHIND)
 
@@ -141,12 +151,12 @@ class BackwardEnd:
 
     def _grads(self) -> list[torch.Tensor | None]:
         held = [ref() for ref in self._parameters]
-        return [None if one is None or one.grad is None else local(one.grad) for one in held]
+        return [None if one is None or one.grad is None else one.grad for one in held]
 
 
 def _trainable(module: nn.Module) -> list[nn.Parameter]:
-    """Parameters that get a gradient, each once, in the order of the module."""
-    return [one for one in module.parameters() if one.requires_grad]
+    """Parameters that get a gradient, each once, in the order of the module; not those of an unknown size."""
+    return [one for one in module.parameters() if one.requires_grad and not is_lazy(one)]
 
 
 def _queue(callback: Callable[[], None]) -> None:

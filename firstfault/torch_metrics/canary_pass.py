@@ -27,6 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .canary_state import aliased
 from .hashing import checksum
 from .passes import tensors_in
+from .sharding import parts_of
 
 FP16_SCALE = 4096.0
 """Factor of the loss under fp16: small gradients would else round to zero, and what is zero hides faults."""
@@ -125,7 +126,8 @@ def _take_gradients(named: Mapping[str, nn.Parameter]) -> dict[str, list[torch.T
 
     def take(name: str, parameter: torch.Tensor) -> None:
         held = [parameter.grad, getattr(parameter, "main_grad", None)]
-        taken.setdefault(name, []).append(checksum([one for one in held if one is not None]))
+        parts = [part for one in held if one is not None for part in parts_of(one)]
+        taken.setdefault(name, []).append(checksum(parts))
         parameter.grad = None
 
     for name, parameter in named.items():

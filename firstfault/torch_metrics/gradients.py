@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
+from .arrivals import Arrivals
 from .backward_end import BackwardEnd
 from .config import is_due
 from .counting import nonfinite_of
 from .counting import norms as norms_of
 from .reduce_scatter import ReduceScatters
+from .sharding import local, values_of
 from .sketching import rows_of, sketch
 from .step_scalars import scale_of
 
@@ -84,14 +86,24 @@ class Side:
     def add(self, tensors: Sequence[torch.Tensor], scale: torch.Tensor | float | None) -> None:
         """Take in the norms and counts of more tensors, without the loss scale."""
         norms_P = norms_of(tensors)
-        squares = (norms_P if scale is None else norms_P / scale).square().sum()
-        bad = nonfinite_of(tensors, norms_P)
-        self.squares = squares if self.squares is None else self.squares + squares
-        self.bad = bad if self.bad is None else self.bad + bad
+        self._add(norms_P, nonfinite_of(tensors, norms_P), scale)
+
+    def take(self, arrivals: Arrivals, scale: torch.Tensor | float | None, places: Places) -> None:
+        """Take in what was seen as the gradients arrived."""
+        found = arrivals.norms_and_bad()
+        if found is not None:
+            self._add(*found, scale)
+        for at in sorted(arrivals.sketches):
+            self.add_sketch(places.groups_P[at], arrivals.sketches[at])
 
     def add_sketch(self, group: int, value: torch.Tensor) -> None:
         """Take in the sketch of one more tensor of a group."""
         self.sketches[group] = self.sketches[group] + value if group in self.sketches else value
+
+    def _add(self, norms_P: torch.Tensor, bad: torch.Tensor, scale: torch.Tensor | float | None) -> None:
+        squares = (norms_P if scale is None else norms_P / scale).square().sum()
+        self.squares = squares if self.squares is None else self.squares + squares
+        self.bad = bad if self.bad is None else self.bad + bad
 
 
 class Gradients:
@@ -158,11 +170,12 @@ class Gradients:
         if not held:
             return
         if self.wants(side):
-            side.add(held, self.scale())
+            side.add([values_of(one) for one in held], self.scale())
         if self.wants_sketch():
             for one, row, group in zip(tensors, places.rows_P, places.groups_P, strict=True):
-                if one is not None:
-                    side.add_sketch(group, sketch(one, row))
+                # of a sparse one, whose elements have no place of their own, there is none on either side
+                if one is not None and one.layout == torch.strided:
+                    side.add_sketch(group, sketch(local(one), row))
 
     def wants(self, side: Side) -> bool:
         """Whether norms and counts of a side are due."""

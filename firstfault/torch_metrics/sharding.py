@@ -17,6 +17,19 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
     return (held if isinstance(held, torch.Tensor) else tensor).detach()
 
 
+def values_of(gradient: torch.Tensor) -> torch.Tensor:
+    """The values of a gradient held by this rank; of a sparse one those that are there, added up by place."""
+    return parts_of(local(gradient))[-1]
+
+
+def parts_of(gradient: torch.Tensor) -> list[torch.Tensor]:
+    """The dense tensors that a gradient is made of: itself, or where its values are, and these."""
+    if gradient.layout == torch.strided:
+        return [gradient]
+    whole = gradient.coalesce()
+    return [whole.indices(), whole.values()]
+
+
 def scopes_of(module: nn.Module) -> dict[int, str]:
     """By ``id`` of a parameter, the ending of its checksum's name; none where the layout says all.
 

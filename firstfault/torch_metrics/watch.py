@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from .config import WatchConfig
 from .defaults import default_signals
@@ -58,12 +59,17 @@ class Watch:
         self.coverage: dict[str, str] = {}
         """What is not measured, and why."""
         self._signals: list[Signal] = []
+        self._waiting: list[Signal] | None = [] if _is_lazy(self.module) else None
+        """Signals that wait for the first step, before which parameters of lazy modules have no size."""
         self._readback = Readback(probe.log)
         for signal in default_signals(self.config) if signals is None else signals:
             self.add(signal)
 
     def add(self, signal: Signal) -> None:
         """Attach one more signal."""
+        if self._waiting is not None:
+            self._waiting.append(signal)
+            return
         self._signals.append(signal)
         self._attempt(signal, functools.partial(signal.attach, self))
 
@@ -88,6 +94,9 @@ class Watch:
         self._outside("read-back", out.flush)
         self._outside("read-back", out.drain)
         self.iteration = iteration + 1
+        waiting, self._waiting = self._waiting, None
+        for signal in waiting or ():
+            self.add(signal)
 
     def put_param_checksums(self, out: Readback) -> None:
         """Report checksums of the parameters as they are now."""
@@ -132,6 +141,7 @@ class Watch:
         for signal in tuple(self._signals):
             self._outside(_name(signal), signal.detach)
         self._signals.clear()
+        self._waiting = None
         self.model = self.module = nn.Identity()
         self.optimizer = self.scaler = self.mesh = self.example_batch = None
 
@@ -209,6 +219,11 @@ def bare(model: nn.Module) -> nn.Module:
         if not isinstance(inner, nn.Module):
             return model
         model = inner
+
+
+def _is_lazy(module: nn.Module) -> bool:
+    """Whether parts of a module take their size from the first batch."""
+    return any(is_lazy(one) for one in (*module.parameters(), *module.buffers()))
 
 
 def _world_size() -> int:
