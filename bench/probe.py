@@ -7,10 +7,11 @@ CPU. In each round one step of every arm (a signal alone, all that come each ite
 an order drawn anew. Each arm reports in the step that is timed, whatever its cadence, and a signal that comes
 every N iterations costs the N-th part; the total is that of all which come each iteration, plus those parts.
 
-On the CPU time is that of the processor, of all threads and so of the one that sends too, and two ratios are
-told. The first pairs a step with itself: with and without what is spent in the hooks of the probe and at its
-step boundary, which is exact to a thousandth of a percent. The second pairs it with the step of its round
-that had no probe, which holds what the first may miss (caches, dispatch) and whatever else the machine did.
+On the CPU one thread computes, since those that wait for the next loop spin, which would count as work; time
+is that of the processor, and so of the thread that sends too, and two ratios are told. The first pairs a step
+with itself: with and without what is spent in the hooks of the probe and at its step boundary, which is exact
+to a thousandth of a percent. The second pairs it with the step of its round that had no probe, which holds
+what the first may miss (caches, dispatch) and whatever else the machine did.
 On an accelerator, where work is queued, there is only the second, by the clock, up to where the device is
 done. Told are medians over rounds with the interval that holds them in 95 of 100 cases, or
 in fewer where there are less than six rounds.
@@ -113,6 +114,8 @@ def main() -> int:
     options = _options()
     logging.getLogger("firstfault.probe").setLevel(logging.ERROR)  # each arm is a watch in place of the last
     with tempfile.TemporaryDirectory(prefix="firstfault-bench-") as folder:
+        if not torch.cuda.is_available():
+            torch.set_num_threads(1)
         bench = Bench(options.tokens, Path(folder))
         rows, step_s = measured(bench, options.rounds, random.Random(0))
         words = f"{bandwidths(bench)} {READ_AS.format(held=held(options.rounds))}"
@@ -121,7 +124,7 @@ def main() -> int:
     size = (
         f"{bench.parameters / 1e6:.0f} million parameters, {options.tokens} tokens and {step_s:.2f} s a step"
     )
-    head = f"{size}, {bench.device.type}, {torch.get_num_threads()} threads, {options.rounds} rounds."
+    head = f"{size}, {bench.device.type}, {torch.get_num_threads()} thread, {options.rounds} rounds."
     if options.json:
         print(json.dumps({"rows": [asdict(row) for row in rows], "total": total(rows), "step_s": step_s}))
     else:
@@ -215,7 +218,7 @@ def _options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=9, help="steps timed of each arm")
-    parser.add_argument("--tokens", type=int, default=512, help="tokens of a step")
+    parser.add_argument("--tokens", type=int, default=1024, help="tokens of a step")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
     parser.add_argument("--publish", action="store_true", help="write the table into the README")
     return parser.parse_args()
