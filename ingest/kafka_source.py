@@ -24,6 +24,7 @@ from .kafka_codecs import bound_codecs
 from .kafka_config import KafkaSourceConfig
 from .kafka_connection import KafkaConnection
 from .kafka_damage import Damage, damaged_batch, describe, missing_range
+from .kafka_health import KafkaHealth
 from .kafka_merge import PartitionMerge
 from .kafka_topics import unreachable
 from .source import ClaimParts
@@ -32,22 +33,6 @@ from .watchdog import Watchdog
 __all__ = ["KafkaHealth", "KafkaSource", "KafkaSourceConfig"]
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaHealth:
-    """How the source stands. ``reason`` is empty when nothing is wrong."""
-
-    unavailable_since: float | None
-    """Seconds since 1970 at which the broker was first found away; None while it answers."""
-    reason: str
-    partitions: tuple[str, ...]
-    lag_messages: int | None
-    """Messages not yet handed out, by the last probe and what came since; None before it."""
-    skipped_messages: int
-    """Offsets passed over because they could not be read or were gone."""
-    starved: tuple[str, ...]
-    """Partitions in which messages wait and none has been handed out for long."""
 
 
 @dataclass(slots=True)
@@ -84,6 +69,7 @@ class KafkaSource:
         self._waiting: dict[str, int] | None = None
         self._moved_at_s: dict[str, float] = {}
         self._skipped_messages = 0
+        self._polled_at: float | None = None
 
     def poll(self, timeout_s: float) -> list[RecordBatch]:
         """The next batches; empty when none came or while waiting to connect again.
@@ -99,6 +85,8 @@ class KafkaSource:
             taken = self._read(timeout_s)
             self._probe_if_due(is_idle=not taken.ready)
             self._commit_if_due()
+        if self._connection.away_since is None:
+            self._polled_at = time.time()
         return self._hand_out(taken)
 
     def position(self) -> Mapping[str, int]:
@@ -117,6 +105,8 @@ class KafkaSource:
             reason=self._connection.reason,
             partitions=tuple(sorted(self._assignment.position())),
             lag_messages=None if self._waiting is None else sum(self._waiting.values()),
+            lag_by_part=dict(self._waiting or {}),
+            polled_at=self._polled_at,
             skipped_messages=self._skipped_messages,
             starved=self._starved(),
         )

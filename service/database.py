@@ -35,6 +35,7 @@ class Database:
         """
         self.config = config or StoreConfig()
         self.read_only = read_only
+        self.data_dir = data_dir
         self.place = masked(self.config.url) if self.config.url else str(data_dir / DATABASE)
         self.engine = self._postgres() if self.config.url else self._sqlite(data_dir / DATABASE)
 

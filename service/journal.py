@@ -20,6 +20,7 @@ from ingest.blocks import RecordBatch
 from .checkpoints import Checkpoint, Tenure
 from .config import WorkerConfig
 from .errors import OwnershipLost, StoreError
+from .latency import Latency
 from .pipeline import Pipeline
 from .rejects import FURTHER_REASONS, reason_of
 from .store import Store
@@ -49,6 +50,9 @@ class Journal:
         self._quiet: set[str] = set()
         self._split: dict[str, str] = {}
         self._latencies_s: deque[float] = deque(maxlen=_LATENCIES)
+        self._arrived_at: dict[str, float] = {}
+        """Of each run, when the first record came that no stored verdict counts."""
+        self._detection = Latency()
         self._store_failure = ""
         self._said: dict[str, Any] = {}
         self._lost_in_a_row = 0
@@ -73,6 +77,7 @@ class Journal:
             self._rejected[reason if is_known else FURTHER_REASONS] += 1
         for run in batch.runs:
             self._heard_of[run] = now
+            self._arrived_at.setdefault(run, now)
 
     def silent_runs(self, pipeline: Pipeline, busy: AbstractSet[str]) -> list[str]:
         """Runs of which nothing came for long and of which the store has all that is known."""
@@ -89,6 +94,12 @@ class Journal:
         self._counts["verdicts"] += 1
         self._latencies_s.append(took_s)
         self._split.pop(run, None)
+
+    def stored(self, run: str) -> None:
+        """A verdict of all that came of a run is in the store."""
+        arrived_at = self._arrived_at.pop(run, None)
+        if arrived_at is not None:
+            self._detection.add(self.now() - arrived_at)
 
     def split(self, run: str, error: StoreError) -> None:
         """Another worker judges this run from other partitions."""
@@ -163,6 +174,8 @@ class Journal:
                 "median": spans[len(spans) // 2] if spans else None,
                 "longest": spans[-1] if spans else None,
             },
+            "detection": self._detection.body(),
+            "newest_record_at": max(filter(None, map(pipeline.newest_time, pipeline.runs)), default=None),
             **self._health(),
         }
 
@@ -172,6 +185,7 @@ class Journal:
         if len(self._heard_of) > len(pipeline.runs):  # of runs that were let go, or never let in
             held = set(pipeline.runs)
             self._heard_of = {run: at for run, at in self._heard_of.items() if run in held}
+            self._arrived_at = {run: at for run, at in self._arrived_at.items() if run in held}
             self._quiet &= held
         changed: dict[str, float | None] = {}
         for run in pipeline.runs:

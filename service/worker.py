@@ -235,14 +235,14 @@ class Worker:
             self._journal.split(run, error)
             return
         self._reaches.told(run)
+        self._journal.stored(run)
         reach(CrashPoint.AFTER_VERDICT)
         for change in changes:
             self._recorder.freeze(run, change)
             if self._outlet is not None:
                 self._outlet.publish_verdict(change.seq, str(change.incident["id"]), canonical)
                 reach(CrashPoint.AFTER_PUBLISH)
-            sentence = change_sentence(change.kind, change.incident, change.before, body)
-            if sentence:
+            if sentence := change_sentence(change.kind, change.incident, change.before, body):
                 self._say(sentence)
 
     def _hear_of_the_outside(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -82,6 +83,8 @@ def _kafka_health(now: KafkaHealth, sent: PublisherCounts, history: HistoryWrite
         "unavailable_since": now.unavailable_since,
         "reason": now.reason,
         "lag_messages": now.lag_messages,
+        "lag_by_part": now.lag_by_part,
+        "polled_at": now.polled_at,
         "skipped_messages": now.skipped_messages,
         "starved": list(now.starved),
         "published": sent.sent,
@@ -113,6 +116,8 @@ def work_on_spool(
                 "unavailable_since": None,
                 "reason": "",
                 "lag_messages": lag,
+                "lag_by_part": {PART: lag},
+                "polled_at": time.time(),
                 "skipped_messages": 0,
                 "starved": [],
                 "history": dict(history.health()),

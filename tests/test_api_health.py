@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 from service.api.app import make_app
 from service.api.settings import ApiConfig
 from service.api.workers import Reason
+from service.latency import Latency
 from service.store_config import StoreConfig
 from service.tables import health, rejected
 
@@ -193,6 +194,42 @@ def test_figures_tell_what_is_stored_and_what_the_workers_say(api: Seeded) -> No
     assert 0 <= found["firstfault_worker_age_seconds"] < 15
     assert found["firstfault_store_up"] == 1
     assert "firstfault_checkpoint_bytes" not in found
+
+
+def test_figures_of_two_workers_add_up_by_partition_reason_and_bucket(api: Seeded) -> None:
+    first, second = Latency(), Latency()
+    for span_s in (0.02, 0.3, 1000.0):
+        first.add(span_s)
+    second.add(0.04)
+    now = api.now()
+    body = {"lag_by_part": {"t:0": 5}, "dropped_verdicts": 2, "polled_at": now - 40.0}
+    api.say_healthy(
+        **body, detection=first.body(), newest_record_at=now - 60.0, history={"unfrozen_windows": 1}
+    )
+    api.store.say_health(
+        "worker:node-2:9", {"lag_by_part": {"t:1": 7}, "polled_at": now, "detection": second.body()}
+    )
+    found = samples(api.client())
+    lags = [found[f"firstfault_partition_lag_messages part=t:{n}"] for n in (0, 1)]
+    assert lags == [5, 7]
+    assert found["firstfault_dropped_total reason=verdict"] == 2
+    assert found["firstfault_dropped_total reason=incident_window"] == 1
+    assert 40 <= found["firstfault_poll_age_seconds"] < 50
+    assert 60 <= found["firstfault_watermark_age_seconds"] < 70
+    buckets = [found[f"firstfault_detect_seconds_bucket le={le}"] for le in ("0.05", "0.5", "300.0", "+Inf")]
+    assert buckets == [2, 3, 3, 4]
+    assert found["firstfault_detect_seconds_count"] == 4
+    assert found["firstfault_detect_seconds_sum"] == pytest.approx(1000.36)
+
+
+def test_what_the_store_holds_and_what_waits_to_be_told_has_a_size_and_an_age(api: Seeded) -> None:
+    api.put("one", an_incident())
+    api.shift_s = 30.0
+    found = samples(api.client())
+    assert found["firstfault_store_bytes"] > 4096
+    assert found["firstfault_disk_free_bytes"] > 0
+    assert found["firstfault_outbox_messages channel=kafka"] == 1
+    assert 30 <= found["firstfault_outbox_oldest_seconds channel=kafka"] < 45
 
 
 def test_routes_are_counted_by_their_template_and_nothing_by_run_or_rank(api: Seeded) -> None:

@@ -7,53 +7,28 @@ a run or a rank.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import shutil
+from collections.abc import Iterator
 from importlib.metadata import version
-from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from service import reading
 from service.errors import StoreError
+from service.store_figures import store_bytes, unsent_by_channel
 
 from .context import Context
 from .health import degradations, workers_of
-from .workers import Workers
+from .metric_families import capped, counters, gauges
+from .worker_metrics import of_workers
 
 router = APIRouter(tags=["health"])
 
-_Family = TypeVar("_Family", GaugeMetricFamily, CounterMetricFamily)
-
-_MAX_REASONS = 50
-"""Reasons of rejection with a series of their own; the rest is summed up as `other`."""
 _METHODS = frozenset({"GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE"})
-
-_WORKER_COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "firstfault_records": ("Records judged since the workers started.", ("counts", "records")),
-    "firstfault_events": ("Events taken in.", ("counts", "events")),
-    "firstfault_verdicts": ("Verdicts made.", ("counts", "verdicts")),
-    "firstfault_late": ("Records that came after their iteration had settled.", ("late_records",)),
-    "firstfault_skipped_messages": ("Messages that could not be read or were gone.", ("skipped_messages",)),
-    "firstfault_published": ("Verdicts that the topic took.", ("published",)),
-    "firstfault_dropped_verdicts": ("Verdicts that could not be published.", ("dropped_verdicts",)),
-    "firstfault_dropped_dead_letters": (
-        "Rejected lines that could not be handed on.",
-        ("dropped_dead_letters",),
-    ),
-    "firstfault_store_failures": ("Writes that the store refused.", ("counts", "store_failures")),
-    "firstfault_parts_lost": ("Times that another worker took over.", ("counts", "parts_lost")),
-}
-"""Sums over the workers that live: help, and where the number stands in what a worker says."""
-_WORKER_GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "firstfault_lag_messages": ("Messages of the source that wait to be judged.", ("lag_messages",)),
-    "firstfault_runs_held": ("Runs that the workers hold in memory.", ("runs",)),
-    "firstfault_history_bytes": ("Disk that telemetry history takes.", ("history", "used_bytes")),
-    "firstfault_checkpoint_bytes": ("Size of the last checkpoints.", ("checkpoint_bytes",)),
-}
 
 
 class ApiMetrics:
@@ -132,54 +107,26 @@ class _StoreCollector(Collector):
             rejected = reading.rejected_counts(db)
             degraded = {one.code: 1.0 for one in degradations(db, context)}
             workers = workers_of(db, context)
-        yield _gauges("firstfault_runs", "Runs by the label of their verdict.", ["label"], runs)
+            size_bytes, unsent = store_bytes(db), unsent_by_channel(db)
+        yield gauges("firstfault_runs", "Runs by the label of their verdict.", ["label"], runs)
         held = "Incidents that stand, by label and certainty."
-        yield _gauges("firstfault_incidents", held, ["label", "certainty"], incidents)
-        yield _counters("firstfault_rejected", "Rejected records and values.", ["reason"], _capped(rejected))
-        yield _gauges("firstfault_degraded", "1 for each thing that is amiss.", ["reason"], degraded)
-        yield from _of_workers(workers, context.clock())
-
-
-def _of_workers(workers: Workers, now: float) -> Iterator[Metric]:
-    """What the living workers say; what none of them says has no sample."""
-    for name, (text, path) in _WORKER_COUNTERS.items():
-        yield _counters(name, text, [], _sample(workers.total(*path)))
-    for name, (text, path) in _WORKER_GAUGES.items():
-        yield _gauges(name, text, [], _sample(workers.total(*path)))
-    yield _gauges("firstfault_workers", "Workers that live.", [], {(): len(workers.living)})
-    age = "Time since any worker last spoke."
-    yield _gauges("firstfault_worker_age_seconds", age, [], _sample(workers.age_s))
-    away_since = workers.least("unavailable_since")
-    away_s = 0.0 if away_since is None else max(0.0, now - away_since)
-    yield _gauges("firstfault_source_away_seconds", "Time that the source is away.", [], {(): away_s})
-    spans = {at: workers.worst("verdict_seconds", at) for at in ("median", "longest")}
-    spans_known = {at: span for at, span in spans.items() if span is not None}
-    yield _gauges("firstfault_verdict_seconds", "Time to make a verdict.", ["of"], spans_known)
-
-
-def _sample(value: float | None) -> dict[tuple[()], float]:
-    return {} if value is None else {(): value}
-
-
-def _capped(counts: Mapping[str, int]) -> dict[str, int]:
-    """The most frequent reasons, and the sum of all others."""
-    ordered = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
-    kept = dict(ordered[:_MAX_REASONS])
-    rest = sum(count for _, count in ordered[_MAX_REASONS:])
-    return kept | {"other": kept.get("other", 0) + rest} if rest else kept
-
-
-def _gauges(name: str, text: str, labels: list[str], samples: Mapping[Any, float]) -> GaugeMetricFamily:
-    return _filled(GaugeMetricFamily(name, text, labels=labels), samples)
-
-
-def _counters(name: str, text: str, labels: list[str], samples: Mapping[Any, float]) -> CounterMetricFamily:
-    return _filled(CounterMetricFamily(name, text, labels=labels), samples)
-
-
-def _filled(family: _Family, samples: Mapping[Any, float]) -> _Family:
-    for label, value in samples.items():
-        family.add_metric(
-            [str(part) for part in (label if isinstance(label, tuple) else (label,))], float(value)
+        yield gauges("firstfault_incidents", held, ["label", "certainty"], incidents)
+        yield counters("firstfault_rejected", "Rejected records and values.", ["reason"], capped(rejected))
+        yield gauges("firstfault_degraded", "1 for each thing that is amiss.", ["reason"], degraded)
+        yield from _of_disk(context, size_bytes)
+        waiting = "Messages for outside that nobody has taken yet, by channel."
+        yield gauges(
+            "firstfault_outbox_messages", waiting, ["channel"], {k: n for k, (n, _) in unsent.items()}
         )
-    return family
+        oldest = "Age of the oldest of them."
+        ages = {k: max(0.0, context.clock() - since) for k, (_, since) in unsent.items()}
+        yield gauges("firstfault_outbox_oldest_seconds", oldest, ["channel"], ages)
+        yield from of_workers(workers, context.clock())
+
+
+def _of_disk(context: Context, size_bytes: int) -> Iterator[Metric]:
+    yield gauges("firstfault_store_bytes", "Size of the store's database.", [], {(): size_bytes})
+    folder = context.database.data_dir
+    if folder.exists():
+        free = "Free bytes on the disk of the data folder."
+        yield gauges("firstfault_disk_free_bytes", free, [], {(): shutil.disk_usage(folder).free})
