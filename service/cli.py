@@ -24,6 +24,7 @@ from .drill_cli import app as drill_app
 from .edge import Exit, last_edge, outer_edge
 from .live_cli import doctor, serve, worker
 from .token_command import app as token_app
+from .upkeep_cli import backup, prune, restore
 
 EXIT_STATUSES = """Exit status: 1 if any run has a confirmed incident; else 2 if input was
 unreadable, too little to judge a run, or the command used wrongly; else 0.
@@ -167,6 +168,9 @@ app.command(epilog=EXIT_STATUSES)(canary)
 app.command()(serve)
 app.command()(worker)
 app.command()(doctor)
+app.command()(backup)
+app.command()(restore)
+app.command()(prune)
 
 
 @app.command()

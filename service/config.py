@@ -30,6 +30,7 @@ from .errors import ConfigError
 from .history_config import HistoryConfig
 from .intake_config import IntakeConfig
 from .pipeline import PipelineConfig
+from .retention_config import RetentionConfig
 from .serve_config import ServeConfig
 from .store_config import StoreConfig
 
@@ -119,6 +120,7 @@ class Settings:
     intake: IntakeConfig = field(default_factory=IntakeConfig)
     serve: ServeConfig = field(default_factory=ServeConfig)
     alerts: AlertsConfig = field(default_factory=AlertsConfig)
+    retention: RetentionConfig = field(default_factory=RetentionConfig)
 
 
 def load_settings(

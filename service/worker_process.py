@@ -20,6 +20,7 @@ from .config import Settings
 from .folder_lock import FolderLock
 from .history_writer import HistoryWriter
 from .pipeline import Pipeline
+from .retention import Pruner
 from .store import Store
 from .warm_up import Compiler, load
 from .worker import Worker
@@ -153,6 +154,7 @@ def _kept(
     stack.callback(sender.close)
     store.on_alert = sender.wake
     store.prune_health()
+    stack.callback(Pruner(store.database, settings.retention, data_dir / HISTORY).close)
     history = HistoryWriter(data_dir / HISTORY, settings.history, is_open=store.is_open)
     stack.callback(history.close)
     return store, history, lambda: Pipeline(settings.pipeline, settings.detectors, on_block=history.update)
