@@ -100,6 +100,25 @@ def revoke_token(db: Connection, which: str, now: float) -> list[str]:
     return [row.id for row in db.execute(ended)]
 
 
+def rotate_token(
+    db: Connection, which: str, now: float, lifetime_s: float | None = None, overlap_s: float = 0.0
+) -> str | None:
+    """A new token of the same name and scopes; the old one, by id or prefix, ends after ``overlap_s``.
+
+    None if no valid token is called so. Without a lifetime the new one lives as long as the old one was to.
+    """
+    named = or_(tokens.c.id == which, tokens.c.prefix == which)
+    valid = or_(tokens.c.expires_at.is_(None), tokens.c.expires_at > now)
+    row = db.execute(select(tokens).where(named, valid).order_by(tokens.c.created_at)).first()
+    if row is None:
+        return None
+    if lifetime_s is None and row.expires_at is not None:
+        lifetime_s = row.expires_at - row.created_at
+    ends_at = now + overlap_s if row.expires_at is None else min(row.expires_at, now + overlap_s)
+    db.execute(update(tokens).where(tokens.c.id == row.id).values(expires_at=ends_at))
+    return create_token(db, row.name, tuple(row.scopes.split()), now, lifetime_s)
+
+
 def forget_tokens(db: Connection) -> list[str]:
     """Remove every token, and give their ids: the service goes back to serving this machine alone."""
     return [row.id for row in db.execute(delete(tokens).returning(tokens.c.id))]

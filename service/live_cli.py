@@ -30,6 +30,12 @@ def serve(
         int | None,
         typer.Option("--port", metavar="PORT", min=0, max=65535, help="8000 by default; 0: a free port."),
     ] = None,
+    tls_cert: Annotated[
+        str | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate (PEM): speak TLS alone.")
+    ] = None,
+    tls_key: Annotated[
+        str | None, typer.Option("--tls-key", metavar="FILE", help="Its key, where it is not in that file.")
+    ] = None,
     data: DataFolder = Path("firstfault-data"),
     kafka: Brokers = None,
     config: ConfigFile = None,
@@ -52,7 +58,17 @@ def serve(
     with outer_edge():
         from .serve_command import ServeRequest, run_serve
 
-        run_serve(ServeRequest(host=host, port=port, data=data, kafka=kafka, config=config))
+        run_serve(
+            ServeRequest(
+                host=host,
+                port=port,
+                data=data,
+                kafka=kafka,
+                config=config,
+                tls_cert=tls_cert,
+                tls_key=tls_key,
+            )
+        )
 
 
 def worker(

@@ -46,6 +46,8 @@ class ServeRequest:
     data: Path
     kafka: str | None
     config: Path | None
+    tls_cert: str | None = None
+    tls_key: str | None = None
 
     @property
     def uses_kafka(self) -> bool:
@@ -54,7 +56,13 @@ class ServeRequest:
 
     def settings(self) -> Settings:
         """The resolved settings."""
-        given = {"serve.host": self.host, "serve.port": self.port, "kafka.bootstrap": self.kafka}
+        given = {
+            "serve.host": self.host,
+            "serve.port": self.port,
+            "serve.tls_cert": self.tls_cert,
+            "serve.tls_key": self.tls_key,
+            "kafka.bootstrap": self.kafka,
+        }
         return load_settings(
             self.config, overrides={key: value for key, value in given.items() if value is not None}
         )
@@ -74,6 +82,8 @@ def run_serve(request: ServeRequest) -> int:
     with ExitStack() as stack:
         stack.callback(FolderLock(request.data, "serve").release)
         database = _open_store(request.data, settings, stack)
+        if settings.serve.tls_cert:
+            _check_certificate(settings)
         listener = stack.enter_context(listen(settings.serve.host, settings.serve.port))
         sink = _make_sink(request, settings)
         stack.callback(sink.close)
@@ -141,6 +151,12 @@ def _open_store(data: Path, settings: Settings, stack: ExitStack) -> Database:
     return database
 
 
+def _check_certificate(settings: Settings) -> None:
+    from .api.serving import Certificate
+
+    Certificate(path=settings.serve.tls_cert, key=settings.serve.tls_key).check()
+
+
 def _make_sink(request: ServeRequest, settings: Settings) -> Sink:
     from .intake_sinks import KafkaSink, SpoolSink
 
@@ -153,7 +169,7 @@ def _make_server(
     request: ServeRequest, settings: Settings, database: Database, sink: Sink
 ) -> tuple[ApiServer, Supervisor]:
     from .api.app import make_app
-    from .api.serving import make_server
+    from .api.serving import Certificate, make_server
     from .intake import IntakeCounts, make_intake_router
     from .intake_metrics import IntakeCollector
     from .page.routes import make_page_router
@@ -171,7 +187,14 @@ def _make_server(
         further_reasons=lambda: _reasons(supervisor.state(), counts.refusal),
     )
     app.state.metrics.registry.register(IntakeCollector(counts))
-    server = make_server(app, host=settings.serve.host, port=settings.serve.port)
+    serve = settings.serve
+    server = make_server(
+        app,
+        host=serve.host,
+        port=serve.port,
+        trusted_proxies=serve.trusted_proxies,
+        certificate=Certificate(path=serve.tls_cert, key=serve.tls_key) if serve.tls_cert else None,
+    )
     supervisor = Supervisor(
         worker_command(request), settings.serve, is_stopping=lambda: bool(server.should_exit)
     )
@@ -207,7 +230,8 @@ def _told(request: ServeRequest, settings: Settings, listener: socket.socket) ->
     where = _joined(settings.serve.host, listener.getsockname()[1])
     brokers = ", ".join(settings.kafka.bootstrap)
     source = f"through Kafka at {brokers}" if request.uses_kafka else "over HTTP"
-    return f"firstfault serves http://{where} (data in {request.data}, telemetry {source})"
+    scheme = "https" if settings.serve.tls_cert else "http"
+    return f"firstfault serves {scheme}://{where} (data in {request.data}, telemetry {source})"
 
 
 def _joined(host: str, port: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 
 from ingest.bounds import check_bounds
@@ -15,6 +16,13 @@ class ServeConfig:
     """Address to listen on. Any but loopback needs tokens (`firstfault token create`)."""
     port: int = 8000
     """Port to listen on; 0 takes a free one."""
+    tls_cert: str = ""
+    """File with the certificate and what it is signed with (PEM): with it the service speaks TLS alone."""
+    tls_key: str = ""
+    """File with the key of the certificate, where it is not in the same file."""
+    trusted_proxies: tuple[str, ...] = ("127.0.0.1", "::1")
+    """Addresses and networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed. A proxy of this
+    machine is: else whoever comes through it would be taken for this machine."""
     restart_after_s: float = 0.5
     """Pause before a worker that ended is started again; it doubles each time, with jitter."""
     restart_max_s: float = 30.0
@@ -29,6 +37,13 @@ class ServeConfig:
     def __post_init__(self) -> None:
         if not self.host or self.host != self.host.strip():
             raise ValueError(f"host must be a name or an address, got {self.host!r}")
+        if self.tls_key and not self.tls_cert:
+            raise ValueError("tls_key needs tls_cert: a key without its certificate proves nothing")
+        for address in self.trusted_proxies:
+            try:
+                ipaddress.ip_network(address)
+            except ValueError as error:
+                raise ValueError(f"trusted_proxies must be addresses or networks: {error}") from error
         check_bounds(self, _BOUNDS)
 
 

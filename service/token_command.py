@@ -1,4 +1,4 @@
-"""`firstfault token`: make, list and revoke what opens the API to others than this machine."""
+"""`firstfault token`: make, list, rotate and revoke what opens the API to others than this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .access import Token
     from .database import Database
 
-app = typer.Typer(help="Make, list and revoke access tokens.", no_args_is_help=True)
+app = typer.Typer(help="Make, list, rotate and revoke access tokens.", no_args_is_help=True)
 
 Data = Annotated[Path, typer.Option("--data", metavar="DIR", help="The service's data folder.")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Settings as TOML.")]
@@ -116,6 +116,42 @@ def revoke(
         say(f"revoked: {len(ended)}")
 
 
+@app.command("rotate")
+def rotate(
+    which: Annotated[str, typer.Argument(metavar="TOKEN", help="Id or prefix, as `list` names them.")],
+    *,
+    overlap: Annotated[
+        str | None,
+        typer.Option(
+            "--overlap", metavar="TIME", help="How long the old one still works; not at all without."
+        ),
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option("--expires", metavar="TIME", help="As for `create`; as the old one without.")
+    ] = None,
+    data: Data = _DEFAULT_DATA,
+    config: ConfigFile = None,
+) -> None:
+    """Print a new token in place of an old one, of the same name and scopes.
+
+    Examples:
+
+      firstfault token rotate ff_Xk29sQ1m --overlap 24h
+    """
+    with outer_edge(), _database(data, config) as database:
+        from .access import rotate_token
+
+        lifetime_s = None if expires is None else _lifetime(expires)
+        overlap_s = 0.0 if overlap is None else _lifetime(overlap, "--overlap")
+        with database.write() as db:
+            token = rotate_token(db, which, time.time(), lifetime_s, overlap_s)
+        if token is None:
+            say(f"no valid token is called {which!r}; `firstfault token list` names them")
+            raise typer.Exit(Exit.UNUSABLE)
+        typer.echo(token)
+        say(f"keep it now; the old one ends {f'in {overlap}' if overlap else 'now'}")
+
+
 @contextmanager
 def _database(data: Path, config: Path | None) -> Iterator[Database]:
     """The store, made if there is none yet: tokens may come before the first start."""
@@ -131,13 +167,13 @@ def _database(data: Path, config: Path | None) -> Iterator[Database]:
         database.close()
 
 
-def _lifetime(text: str) -> float:
+def _lifetime(text: str, option: str = "--expires") -> float:
     from .errors import ConfigError
 
     match = _LIFETIME.fullmatch(text)
     if match is None or int(match[1]) == 0:
         raise ConfigError(
-            f"--expires must be a number of hours, days or weeks such as 12h, 90d, 4w; got {text!r}"
+            f"{option} must be a number of hours, days or weeks such as 12h, 90d, 4w; got {text!r}"
         )
     return int(match[1]) * _SECONDS[match[2]]
 

@@ -85,9 +85,9 @@ def seeded(
 
 
 @contextmanager
-def served(app: FastAPI) -> Iterator[tuple[int, ApiServer]]:
+def served(app: FastAPI, **options: Any) -> Iterator[tuple[int, ApiServer]]:
     """The application behind a real server on loopback; its port, and the server."""
-    server = make_server(app, host="127.0.0.1", port=0)
+    server = make_server(app, host="127.0.0.1", port=0, **options)
     listener = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

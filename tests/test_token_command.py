@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,21 @@ def test_a_revoked_token_opens_nothing_and_stays_listed(tmp_path: Path) -> None:
     assert "ended" in token("list", data=tmp_path).stdout.splitlines()[0]
     assert token("revoke", "--all", data=tmp_path).exit_code == 0
     assert token("list", data=tmp_path).stdout == ""
+
+
+def test_a_rotated_token_is_replaced_by_one_of_the_same_name_scopes_and_lifetime(tmp_path: Path) -> None:
+    first = token("create", "one", "--scope", "ingest", "--expires", "90d", data=tmp_path).stdout.strip()
+    second = token("rotate", first[:11], "--overlap", "1h", data=tmp_path).stdout.strip()
+    assert (opens(tmp_path, first), opens(tmp_path, second)) == (True, True)
+    third = token("rotate", second[:11], data=tmp_path).stdout.strip()
+    assert (opens(tmp_path, second), opens(tmp_path, third)) == (False, True)
+    lines = token("list", "--json", data=tmp_path).stdout.splitlines()
+    old, _, new = sorted(map(json.loads, lines), key=lambda one: (one["created_at"], one["expires_at"]))
+    assert {(one["name"], tuple(one["scopes"])) for one in (old, new)} == {("one", ("ingest",))}
+    assert datetime.fromisoformat(new["expires_at"]) - datetime.fromisoformat(new["created_at"]) == timedelta(
+        90
+    )
+    assert token("rotate", "ff_nothing1", data=tmp_path).exit_code == 2
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,14 @@ uvicorn waits for open answers before it ends the lifespan, and a stream is an a
 from __future__ import annotations
 
 import socket
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import uvicorn
 from fastapi import FastAPI
+
+from service.errors import ConfigError
 
 from .patience import PatientProtocol
 
@@ -42,10 +47,38 @@ class ApiServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def make_server(app: FastAPI, *, host: str, port: int, trusted_proxies: str = "127.0.0.1") -> ApiServer:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """Files that TLS needs; ``key`` is empty where it is in the same file."""
+
+    path: str
+    key: str = ""
+
+    def check(self) -> None:
+        """Load them once, so that what is wrong with them is told before anything begins.
+
+        Raises:
+            ConfigError: missing, no certificate, or a key that is not its own.
+        """
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.path, self.key or None, password="")
+        except (OSError, ssl.SSLError) as error:
+            where = f"{self.path}{f' and {self.key}' if self.key else ''}"
+            reason = error.strerror or str(error)
+            raise ConfigError(f"serve.tls_cert and serve.tls_key: {where}: {reason}") from error
+
+
+def make_server(
+    app: FastAPI,
+    *,
+    host: str,
+    port: int,
+    trusted_proxies: Sequence[str] = ("127.0.0.1", "::1"),
+    certificate: Certificate | None = None,
+) -> ApiServer:
     """A server for ``app``; ``run()`` serves until SIGTERM or SIGINT.
 
-    ``trusted_proxies`` are the addresses, with commas, whose word on the client's address counts.
+    ``trusted_proxies`` are those whose word on the client's address counts.
     """
     config = uvicorn.Config(
         app,
@@ -57,7 +90,9 @@ def make_server(app: FastAPI, *, host: str, port: int, trusted_proxies: str = "1
         http=PatientProtocol,  # on h11, the one parser of the two that bounds a head
         ws="none",
         proxy_headers=True,
-        forwarded_allow_ips=trusted_proxies,
+        forwarded_allow_ips=list(trusted_proxies),
+        ssl_certfile=certificate.path if certificate else None,
+        ssl_keyfile=(certificate.key or None) if certificate else None,
         timeout_graceful_shutdown=_GRACE_S,
         h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
         limit_concurrency=_MAX_CONNECTIONS,

@@ -1,0 +1,105 @@
+"""TLS by two files, and proxies that are believed only where the settings name them."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+import trustme
+
+from service.api.serving import Certificate
+from service.errors import ConfigError
+from service.serve_config import ServeConfig
+
+from .api_builders import Seeded, seeded, served
+from .test_cli import Run, firstfault
+
+__all__ = ["firstfault"]
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def certificate(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    folder = tmp_path_factory.mktemp("tls")
+    issued = authority.issue_cert("127.0.0.1")
+    issued.private_key_pem.write_to_path(folder / "key.pem")
+    for part in issued.cert_chain_pems:
+        part.write_to_path(folder / "cert.pem", append=True)
+    return Certificate(path=str(folder / "cert.pem"), key=str(folder / "key.pem"))
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Seeded]:
+    with seeded(tmp_path) as one:
+        yield one
+
+
+def trusting(authority: trustme.CA) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    return context
+
+
+def test_with_a_certificate_the_service_speaks_tls_alone(
+    api: Seeded, authority: trustme.CA, certificate: Certificate
+) -> None:
+    with served(api.app, certificate=certificate) as (port, _):
+        with httpx2.Client(base_url=f"https://127.0.0.1:{port}", verify=trusting(authority)) as client:
+            answer = client.get("/v1/runs")
+            assert answer.status_code == 200
+            origin = {"Origin": f"https://127.0.0.1:{port}"}
+            assert client.get("/v1/runs", headers=origin).status_code == 200
+        with pytest.raises(httpx2.ConnectError), httpx2.Client() as stranger:
+            stranger.get(f"https://127.0.0.1:{port}/v1/runs")
+        with pytest.raises(httpx2.TransportError), httpx2.Client() as plain:
+            plain.get(f"http://127.0.0.1:{port}/v1/runs")
+
+
+def test_old_versions_of_tls_are_refused(
+    api: Seeded, authority: trustme.CA, certificate: Certificate
+) -> None:
+    context = trusting(authority)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    with served(api.app, certificate=certificate) as (port, server):
+        config = server.config.ssl
+        assert config is not None
+        assert config.minimum_version >= ssl.TLSVersion.TLSv1_2
+        with httpx2.Client(base_url=f"https://127.0.0.1:{port}", verify=context) as client:
+            assert client.get("/healthz").status_code == 200
+
+
+def test_what_is_wrong_with_the_files_is_told_before_anything_begins(
+    firstfault: Run, certificate: Certificate, tmp_path: Path
+) -> None:
+    status, _, told = firstfault("serve", "--port", 0, "--data", tmp_path, "--tls-cert", tmp_path / "no.pem")
+    assert (status, told.count("\n")) == (2, 1)
+    assert told.startswith("firstfault: serve.tls_cert and serve.tls_key: ")
+    other = trustme.CA().issue_cert("127.0.0.1").private_key_pem
+    other.write_to_path(tmp_path / "other.pem")
+    for key in (str(tmp_path / "other.pem"), ""):
+        with pytest.raises(ConfigError, match=r"cert\.pem"):
+            Certificate(path=certificate.path, key=key).check()
+    certificate.check()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"tls_key": "key.pem"}, {"trusted_proxies": ("proxy.example",)}, {"host": " "}]
+)
+def test_settings_that_cannot_be_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        ServeConfig(**wrong)  # type: ignore[arg-type]  # one of each type
+
+
+@pytest.mark.parametrize(("trusted", "status"), [(["127.0.0.1"], 403), (["127.0.0.0/8"], 403), ([], 200)])
+def test_only_a_named_proxy_is_believed_about_who_asks(api: Seeded, trusted: list[str], status: int) -> None:
+    forwarded = {"X-Forwarded-For": "203.0.113.7", "X-Forwarded-Proto": "https"}
+    with served(api.app, trusted_proxies=trusted) as (port, _), httpx2.Client() as client:
+        answer = client.get(f"http://127.0.0.1:{port}/v1/runs", headers=forwarded)
+    assert answer.status_code == status  # 403: who is not this machine needs a token
