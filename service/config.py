@@ -26,6 +26,7 @@ from ingest.spool import SpoolConfig
 from .alerts.config import AlertsConfig
 from .api.settings import ApiConfig
 from .config_text import MASK
+from .environment import ENVIRONMENT, settings_of
 from .errors import ConfigError
 from .history_config import HistoryConfig
 from .intake_config import IntakeConfig
@@ -34,14 +35,7 @@ from .retention_config import RetentionConfig
 from .serve_config import ServeConfig
 from .store_config import StoreConfig
 
-ENVIRONMENT: Mapping[str, str] = {
-    "FIRSTFAULT_KAFKA": "kafka.bootstrap",
-    "FIRSTFAULT_KAFKA_USERNAME": "kafka.client.sasl_plain_username",
-    "FIRSTFAULT_KAFKA_PASSWORD": "kafka.client.sasl_plain_password",
-    "FIRSTFAULT_STORE": "store.url",
-    "FIRSTFAULT_STORE_PASSWORD": "store.password",
-}
-"""Which variable sets which key."""
+__all__ = ["ENVIRONMENT", "Settings", "WorkerConfig", "load_settings", "names_kafka", "setting_keys"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,8 +132,7 @@ def load_settings(
     """
     tables = _read(path) if path is not None else {}
     given = os.environ if environment is None else environment
-    late = {key: given[name] for name, key in ENVIRONMENT.items() if given.get(name)}
-    for key, value in {**late, **(overrides or {})}.items():
+    for key, value in {**settings_of(given), **(overrides or {})}.items():
         _put(tables, key, value)
     settings = _build(Settings, tables, "")
     assert isinstance(settings, Settings)
@@ -154,7 +147,7 @@ def names_kafka(path: Path | None = None, *, environment: Mapping[str, str] | No
     """
     given = os.environ if environment is None else environment
     table = _read(path).get("kafka") if path is not None else None
-    return bool(given.get("FIRSTFAULT_KAFKA")) or (isinstance(table, Mapping) and "bootstrap" in table)
+    return "kafka.bootstrap" in settings_of(given) or (isinstance(table, Mapping) and "bootstrap" in table)
 
 
 def setting_keys() -> list[str]:

@@ -178,6 +178,19 @@ def test_a_bug_is_a_problem_that_tells_nothing_but_its_id(
     assert [one.request_id for one in caplog.records if hasattr(one, "request_id")] == ["bug-1"]
 
 
+def test_every_answer_is_a_line_where_that_is_asked_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "service.api.frame")
+    for asked in (False, True):
+        with seeded(tmp_path / str(asked), ApiConfig(logs_requests=asked)) as api:
+            api.client().get("/v1/runs?run=secret", headers={"X-Request-ID": f"id-{asked}"})
+    (line,) = [vars(one) for one in caplog.records if one.name == "service.api.frame"]
+    told = [line[name] for name in ("request_id", "method", "route", "status", "client", "token")]
+    assert told == ["id-True", "GET", "/v1/runs", 200, "127.0.0.1", None]
+    assert "secret" not in str(line)
+
+
 def test_figures_tell_what_is_stored_and_what_the_workers_say(api: Seeded) -> None:
     api.put("one", an_incident())
     api.put("two")

@@ -143,3 +143,26 @@ def test_every_setting_is_shown() -> None:
 def test_the_mask_of_a_secret_is_not_taken_for_the_secret(key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key} is the mask that `config show` prints"):
         load_settings(environment={}, overrides={key: MASK})
+
+
+def test_a_variable_may_name_a_file_that_holds_it(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("correct horse \n")
+    environment = {"FIRSTFAULT_STORE_PASSWORD_FILE": str(secret)}
+    assert load_settings(environment=environment).store.password == "correct horse "
+    with pytest.raises(ConfigError, match="must not both be set"):
+        load_settings(environment={**environment, "FIRSTFAULT_STORE_PASSWORD": "x"})
+
+
+@pytest.mark.parametrize(
+    ("body", "words"), [(None, "No such file"), (b"\xff", "must be UTF-8"), (b"x" * 70_000, "at most 65536")]
+)
+def test_a_file_of_a_variable_that_cannot_be_read_is_named(
+    tmp_path: Path, body: bytes | None, words: str
+) -> None:
+    path = tmp_path / "secret"
+    if body is not None:
+        path.write_bytes(body)
+    with pytest.raises(ConfigError, match=words) as told:
+        load_settings(environment={"FIRSTFAULT_KAFKA_PASSWORD_FILE": str(path)})
+    assert str(told.value).startswith(f"FIRSTFAULT_KAFKA_PASSWORD_FILE: {path}: ")

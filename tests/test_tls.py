@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ssl
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +17,6 @@ from service.errors import ConfigError
 from service.serve_config import ServeConfig
 
 from .api_builders import Seeded, seeded, served
-from .test_cli import Run, firstfault
-
-__all__ = ["firstfault"]
 
 
 @pytest.fixture(scope="module")
@@ -76,11 +75,14 @@ def test_old_versions_of_tls_are_refused(
 
 
 def test_what_is_wrong_with_the_files_is_told_before_anything_begins(
-    firstfault: Run, certificate: Certificate, tmp_path: Path
+    certificate: Certificate, tmp_path: Path
 ) -> None:
-    status, _, told = firstfault("serve", "--port", 0, "--data", tmp_path, "--tls-cert", tmp_path / "no.pem")
-    assert (status, told.count("\n")) == (2, 1)
-    assert told.startswith("firstfault: serve.tls_cert and serve.tls_key: ")
+    command = [sys.executable, "-m", "firstfault", "serve", "--port", "0", "--data", str(tmp_path)]
+    done = subprocess.run(
+        [*command, "--tls-cert", str(tmp_path / "no.pem")], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith("firstfault: serve.tls_cert and serve.tls_key: ")
     other = trustme.CA().issue_cert("127.0.0.1").private_key_pem
     other.write_to_path(tmp_path / "other.pem")
     for key in (str(tmp_path / "other.pem"), ""):

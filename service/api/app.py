@@ -151,7 +151,7 @@ def _wrap(app: FastAPI, context: Context, figures: ApiMetrics, routers: Sequence
         count_failure=figures.failed_tokens.inc,
     )
     app.add_middleware(SizeLimit, max_bytes=config.max_body_bytes)
-    app.add_middleware(Frame, observe=figures.observe)
+    app.add_middleware(Frame, observe=figures.observe, logs_requests=config.logs_requests)
 
 
 def _openapi_router(app: FastAPI) -> APIRouter:

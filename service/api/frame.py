@@ -41,8 +41,9 @@ Observe = Callable[[str, str, int, float], None]
 class Frame:
     """Gives each request an id, each answer its headers, and each bug a problem document."""
 
-    def __init__(self, app: ASGIApp, observe: Observe) -> None:
-        self._app, self._observe = app, observe
+    def __init__(self, app: ASGIApp, observe: Observe, *, logs_requests: bool = False) -> None:
+        """``logs_requests``: a line for every answer, and not for bugs alone."""
+        self._app, self._observe, self._logs_requests = app, observe, logs_requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection; anything but HTTP and the lifespan is turned away."""
@@ -75,7 +76,10 @@ class Frame:
             error = ProblemError(500, "about:blank", "a bug in firstfault; the log has more under this id")
             await problem_response(request_id, error)(scope, receive, send_framed)
         finally:
-            self._observe(scope["method"], _template(scope), status, time.monotonic() - began_s)
+            took_s = time.monotonic() - began_s
+            self._observe(scope["method"], _template(scope), status, took_s)
+            if self._logs_requests:
+                log.info("request answered", extra=_told(scope, status, took_s))
 
 
 def _add_headers(headers: MutableHeaders, request_id: str) -> None:
@@ -84,6 +88,20 @@ def _add_headers(headers: MutableHeaders, request_id: str) -> None:
         headers.setdefault(name, value)
     # names of runs and hosts are nobody else's business: only a route that says so is kept
     headers.setdefault("Cache-Control", "no-store")
+
+
+def _told(scope: Scope, status: int, took_s: float) -> dict[str, object]:
+    """What a log line says of a request: never its query or its headers, which may hold names and secrets."""
+    state = scope["state"]
+    return {
+        "request_id": state["request_id"],
+        "method": scope["method"],
+        "route": _template(scope),
+        "status": status,
+        "milliseconds": round(1000 * took_s),
+        "client": (scope.get("client") or ("unknown",))[0],
+        "token": getattr(state.get("grant"), "id", None),
+    }
 
 
 def _template(scope: Scope) -> str:

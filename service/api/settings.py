@@ -43,6 +43,9 @@ class ApiConfig:
     telemetry_per_second: float = 2000.0
     """The same for telemetry, of which twice as many may come at once: every rank of a job may send with
     one token, each about one body a second."""
+    logs_requests: bool = False
+    """Whether every answer is a line in the log: route, status, time, address and token, never a query. A
+    page that is looked at makes a few a second."""
     worker_silent_after_s: float = 15.0
     """Age of the worker's last sign of life that counts as dead; it writes one every second."""
     behind_after_messages: int = 100_000
