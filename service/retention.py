@@ -159,9 +159,6 @@ def _outdated(config: RetentionConfig, now: float) -> Iterator[tuple[str, Table,
     """What goes by its own age: the kind, its table, and which rows."""
     yield "changes", changes, changes.c.at < now - config.changes_s
     yield "outbox", outbox, outbox.c.created_at < now - config.outbox_s
-    for table in tables.metadata.sorted_tables:
-        if "finished_at" in table.c:  # what was told, and when that was over
-            yield table.name, table, table.c.finished_at < now - config.outbox_s
 
 
 def _orphans(database: Database, history: Path | None, now: float, going: Collection[str] = ()) -> list[Path]:
