@@ -23,8 +23,8 @@ class RetentionConfig:
     """Changes of the event stream and of the lists of events, beside `store.keep_changes`: a reader that was
     away for longer starts anew."""
     outbox_s: float = 7 * _DAY_S
-    """A verdict that the topic has not taken for so long is given up: last week's helps no scheduler. Messages
-    of alert channels have their own times (`alerts`)."""
+    """A verdict that the topic has not taken for so long is given up: last week's helps no scheduler.
+    Messages of alert channels have their own times (`alerts`)."""
     prune_every_s: float = 300.0
     """Pause between two looks for what may go."""
     prune_rows: int = 500
