@@ -86,6 +86,10 @@ class RunQuery:
     run: str | None = None
     label: str | None = None
     severity: str | None = None
+    text: str | None = None
+    """Only runs whose name holds this, in any case."""
+    state: str | None = None
+    """Only runs with a confirmed incident that is in this state."""
     order: str = "newest"
     """``newest`` first, or by ``severity`` and then newest first."""
     after: tuple[Any, ...] | None = None
@@ -109,7 +113,7 @@ class IncidentQuery:
     limit: int = 100
 
 
-def list_runs(db: Connection, query: RunQuery) -> list[RunRow]:
+def list_runs(db: Connection, query: RunQuery, now: float) -> list[RunRow]:
     """The runs that ``query`` asks for."""
     order = [_severity_rank(runs.c.severity)] if query.order == "severity" else []
     order += [runs.c.first_seen_at, runs.c.run_id]
@@ -117,6 +121,11 @@ def list_runs(db: Connection, query: RunQuery) -> list[RunRow]:
     for name in ("run", "label", "severity"):
         if getattr(query, name) is not None:
             wanted = wanted.where(runs.c[name] == getattr(query, name))
+    if query.text is not None:
+        wanted = wanted.where(runs.c.run.icontains(query.text, autoescape=True))
+    if query.state is not None:
+        is_so = (incidents.c.run_id == runs.c.run_id, *_stands(), _state_at(now) == query.state)
+        wanted = wanted.where(exists().where(*is_so))
     if query.after is not None:
         wanted = wanted.where(tuple_(*order) < tuple_(*query.after))
     rows = db.execute(wanted.order_by(*(one.desc() for one in order)).limit(query.limit))
@@ -141,15 +150,18 @@ def verdict_bytes(db: Connection, run_id: str) -> bytes | None:
     return None if found is None else bytes(found)
 
 
-def open_incidents(db: Connection, run_ids: Sequence[str], now: float) -> dict[str, int]:
-    """How many confirmed incidents of each run nobody has dealt with; runs without any are left out."""
+def incident_states(db: Connection, run_ids: Sequence[str], now: float) -> dict[str, dict[str, int]]:
+    """How many confirmed incidents of each run are in which state; runs without any are left out."""
+    state = _state_at(now).label("state")
     counted = (
-        select(incidents.c.run_id, func.count())
-        .where(incidents.c.run_id.in_(run_ids), incidents.c.certainty == "confirmed")
-        .where(incidents.c.is_withdrawn.is_(False), _state_at(now) == "open")
-        .group_by(incidents.c.run_id)
+        select(incidents.c.run_id, state, func.count())
+        .where(incidents.c.run_id.in_(run_ids), *_stands())
+        .group_by(incidents.c.run_id, state)
     )
-    return {row[0]: row[1] for row in db.execute(counted)}
+    found: dict[str, dict[str, int]] = {}
+    for run_id, name, count in db.execute(counted):
+        found.setdefault(run_id, {})[name] = count
+    return found
 
 
 def list_incidents(db: Connection, query: IncidentQuery, now: float) -> list[IncidentRow]:
@@ -244,6 +256,11 @@ def _incident(row: RowMapping) -> IncidentRow:
     return IncidentRow(
         **{**row, "body": bytes(row["body"]), "is_withdrawn": bool(row["is_withdrawn"]), "muted_until": until}
     )
+
+
+def _stands() -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    """Confirmed, and not explained away by later records."""
+    return incidents.c.certainty == "confirmed", incidents.c.is_withdrawn.is_(False)
 
 
 def _state_at(now: float) -> ColumnElement[str]:

@@ -75,6 +75,7 @@ class RunSummary(Answer):
     first: FirstFault | None = Field(description="Where and when that incident began.")
     judged_to_iteration: Whole | None
     open_incidents: int = Field(description="Confirmed incidents that nobody has dealt with.")
+    incident_states: dict[str, int] = Field(description="Confirmed incidents by what people made of them.")
     coverage: CoverageSummary
     revision: int
     first_seen_at: Timestamp

@@ -21,12 +21,12 @@ Json = Mapping[str, Any]
 
 def summaries(db: Connection, rows: list[RunRow], now: float) -> list[dict[str, Any]]:
     """The fields of a `RunSummary` of each run."""
-    counts = reading.open_incidents(db, [row.run_id for row in rows], now)
-    return [summary(row, counts.get(row.run_id, 0)) for row in rows]
+    states = reading.incident_states(db, [row.run_id for row in rows], now)
+    return [summary(row, states.get(row.run_id, {})) for row in rows]
 
 
-def summary(row: RunRow, open_incidents: int) -> dict[str, Any]:
-    """The fields of a `RunSummary`."""
+def summary(row: RunRow, states: Mapping[str, int]) -> dict[str, Any]:
+    """The fields of a `RunSummary`; ``states`` are those of its confirmed incidents, counted."""
     digest = json.loads(row.digest)
     first = digest["first"]
     return {
@@ -39,7 +39,8 @@ def summary(row: RunRow, open_incidents: int) -> dict[str, Any]:
         "first": None if first is None else FirstFault(**first),
         "coverage": CoverageSummary(**digest["coverage"]),
         "judged_to_iteration": row.judged_to,
-        "open_incidents": open_incidents,
+        "open_incidents": states.get("open", 0),
+        "incident_states": dict(states),
         "revision": row.revision,
         "first_seen_at": timestamp(row.first_seen_at) or "",
         "updated_at": timestamp(row.updated_at) or "",

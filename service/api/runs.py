@@ -17,7 +17,7 @@ from .answers import answer, body_of, spliced, tagged
 from .context import Context, context_of
 from .health import stale_reasons
 from .history_of_run import KEY_TYPES, change_event, change_key, event_key, last_change, positioned
-from .models import EventKind, EventPage, Freshness, RunAnswer, RunPage, RunSummary, VerdictAnswer
+from .models import EventKind, EventPage, Freshness, RunAnswer, RunPage, RunSummary, State, VerdictAnswer
 from .pages import from_cursor, to_cursor
 from .parameters import Cursor, Limit, Name, RunId
 from .problems import not_found
@@ -38,6 +38,12 @@ def list_runs(
     run: Annotated[Name | None, Query(description="Only the run of exactly this name.")] = None,
     label: Annotated[Label | None, Query(description="Only runs of this label.")] = None,
     severity: Annotated[RunSeverity | None, Query(description="Only runs of this severity.")] = None,
+    text: Annotated[
+        str | None, Query(max_length=256, description="Only runs whose name holds this, in any case.")
+    ] = None,
+    state: Annotated[
+        State | None, Query(description="Only runs with a confirmed incident in this state.")
+    ] = None,
     order: Annotated[
         Order, Query(description="Newest first, or the worst first and then newest.")
     ] = "newest",
@@ -51,12 +57,14 @@ def list_runs(
         run=run,
         label=label,
         severity=severity,
+        text=text,
+        state=state,
         order=order,
         after=from_cursor(f"runs/{order}", cursor, _KEYS[order]),
         limit=size + 1,
     )
     with context.database.read() as db:
-        rows = reading.list_runs(db, query)
+        rows = reading.list_runs(db, query, context.clock())
         items = [RunSummary(**one) for one in summaries(db, rows[:size], context.clock())]
     more = len(rows) > size
     place = to_cursor(f"runs/{order}", reading.place_of_run(rows[size - 1], order)) if more else None
@@ -69,8 +77,8 @@ def get_run(request: Request, run_id: RunId) -> Response:
     context = context_of(request)
     with context.database.read() as db:
         row, freshness = _run(db, context, run_id)
-        count = reading.open_incidents(db, [run_id], context.clock()).get(run_id, 0)
-    told = summary(row, count)
+        states = reading.incident_states(db, [run_id], context.clock()).get(run_id, {})
+    told = summary(row, states)
     return tagged(request, body_of(RunAnswer(**told, freshness=freshness)))
 
 

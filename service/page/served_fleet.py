@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -39,12 +39,14 @@ def fleet_part(context: Context, wanted: FleetFilter) -> Markup:
     query = RunQuery(
         label=wanted.label or None,
         severity=wanted.severity or None,
+        text=wanted.text or None,
+        state=wanted.state or None,
         order="severity",
         after=_place(wanted.page),
         limit=_SHOWN + 1,
     )
     with context.database.read() as db:
-        rows = reading.list_runs(db, query)
+        rows = reading.list_runs(db, query, context.clock())
         items = summaries(db, rows[:_SHOWN], context.clock())
     if not items:
         words = (
@@ -56,7 +58,7 @@ def fleet_part(context: Context, wanted: FleetFilter) -> Markup:
     more = None
     if len(rows) > _SHOWN:
         place = to_cursor("runs/severity", reading.place_of_run(rows[_SHOWN - 1], "severity"))
-        given = {"label": wanted.label, "severity": wanted.severity, "page": place}
+        given = {**asdict(wanted), "page": place}
         query_text = urlencode({key: value for key, value in given.items() if value})
         more = tag("p", tag("a", "More runs", href=f"/?{query_text}"))
     listed = tag("ol", *(_item(one) for one in items), class_="plain")
@@ -70,8 +72,11 @@ def _item(run: Mapping[str, Any]) -> Markup:
     word = f"{run['severity']}, {label}" if is_bad else label
     mark = tag("span", f"{_SHAPES[run['severity']]} {word}", class_=f"mark {run['severity']}")
     facts = [_first(run) if is_bad else "", f"judged to {run['judged_to_iteration']}", _covered(run)]
-    if run["open_incidents"] > 1:
-        facts.append(f"{run['open_incidents']} open incidents")
+    facts += [
+        f"{count} {state.replace('_', ' ')}"
+        for state, count in run["incident_states"].items()
+        if state != "open" or count > 1
+    ]
     return tag(
         "li",
         tag("a", data(run["run"]), href=way),
@@ -86,12 +91,9 @@ def _first(run: Mapping[str, Any]) -> str:
     first = run["first"]
     if first is None:
         return ""
-    who = (
-        f"rank {rank_words(list(first.ranks), first.rank_count, limit=4)}"
-        if first.ranks
-        else "no single rank"
-    )
-    where = f" on {clean(first.hosts[0], 80)}" if first.hosts else ""
+    ranks, hosts = first.ranks, first.hosts
+    who = f"rank {rank_words(ranks, first.rank_count, limit=4)}" if ranks else "no single rank"
+    where = f" on {clean(hosts[0], 80)}" if hosts else ""
     return f"{who}{where}, iteration {first.iteration}"
 
 
