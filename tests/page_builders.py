@@ -40,7 +40,7 @@ class Shown(Seeded):
     def __init__(self, data_dir: Path, config: ApiConfig = LASTING) -> None:
         folder = data_dir / "history"
         super().__init__(data_dir, config, history_folder=folder)
-        self._config, self._folder = config, folder
+        self._config, self.history_folder = config, folder
         self.app.include_router(make_page_router())
         self.history = HistoryWriter(folder, HistoryConfig(keep_free_bytes=0))
         self.say_healthy(source="test", parts=["0"])
@@ -49,7 +49,11 @@ class Shown(Seeded):
         """Another application over the same store, as after a restart."""
         routers = [make_page_router()]
         return make_app(
-            self.store.database, self._config, routers=routers, history_folder=self._folder, clock=self.now
+            self.store.database,
+            self._config,
+            routers=routers,
+            history_folder=self.history_folder,
+            clock=self.now,
         )
 
     def judge(self, log: str, run: str | None = None) -> str:

@@ -92,11 +92,32 @@ def test_runs_are_filtered_by_name_label_and_severity(api: Seeded) -> None:
     assert names(api, "/v1/runs?run=team%2Fllama&label=healthy")[0] == []
 
 
+def test_runs_are_found_by_a_part_of_their_name_in_any_case_and_a_wildcard_is_itself(api: Seeded) -> None:
+    for name in ("team/Llama-7b", "team/50%_done", "other"):
+        api.put(name)
+    assert names(api, "/v1/runs?text=llama")[0] == ["team/Llama-7b"]
+    assert names(api, "/v1/runs?text=team")[0] == ["team/50%_done", "team/Llama-7b"]
+    assert names(api, "/v1/runs?text=%25_")[0] == ["team/50%_done"]
+    assert names(api, "/v1/runs?text=_")[0] == ["team/50%_done"]
+
+
+def test_runs_are_found_by_what_people_made_of_their_incidents(api: Seeded) -> None:
+    api.put("seen", an_incident(id="a1"))
+    api.put("new", an_incident(id="a2"))
+    api.put("doubtful", an_incident(id="a3", certainty="suspected"))
+    change = {"state": "acknowledged", "note": "mine"}
+    assert api.client().post("/v1/incidents/a1/state", json=change).status_code == 200
+    assert names(api, "/v1/runs?state=acknowledged")[0] == ["seen"]
+    assert names(api, "/v1/runs?state=open")[0] == ["new"]
+    (seen,) = api.client().get("/v1/runs?text=seen").json()["items"]
+    assert (seen["incident_states"], seen["open_incidents"]) == ({"acknowledged": 1}, 0)
+
+
 def test_a_filter_with_a_slip_in_its_name_is_refused_and_named(api: Seeded) -> None:
     problem = api.client().get("/v1/runs?lable=nan&limit=1&limit=2").json()
     assert problem["status"] == 422
     assert {one["parameter"] for one in problem["errors"]} == {"lable", "limit"}
-    assert "known: cursor, label, limit, order, run, severity" in problem["detail"]
+    assert "known: cursor, label, limit, order, run, severity, state, text" in problem["detail"]
 
 
 def test_a_parameter_that_breaks_a_rule_is_told_with_its_value(api: Seeded) -> None:

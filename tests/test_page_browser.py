@@ -157,7 +157,7 @@ def test_the_keyboard_goes_from_the_list_to_an_incident_and_back(judged: Shown, 
     with serving(judged.start_again(), browser):
         browser.visit("/")
         browser.until(lambda: len(browser.look("tbody tr")) == 4)
-        for _ in range(6):  # the skip link, the name of the page, three links, the first run
+        for _ in range(11):  # the skip link, the name of the page, four links, four filters, the first run
             browser.driver.switch_to.active_element.send_keys(Keys.TAB)
         focused = browser.driver.switch_to.active_element
         assert (focused.get_attribute("data-key") or "").startswith("run-")

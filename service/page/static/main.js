@@ -27,6 +27,7 @@ const VIEWS = {
   ranks: async () => (await import("./heatmap.js")).showRanks,
   checksums: async () => (await import("./checksums.js")).showChecksums,
   propagation: async () => (await import("./propagation.js")).showPropagation,
+  incidents: async () => (await import("./incidents.js")).showIncidents,
   hosts: async () => (await import("./hosts.js")).showHosts,
   host: async () => (await import("./hosts.js")).showHost,
   "what-if": async () => (await import("./whatif.js")).showWhatIf,
@@ -61,6 +62,7 @@ async function refresh() {
 async function show() {
   const mine = (isShowing = new AbortController());
   const view = read();
+  mark(view);
   try {
     await (await viewOf(view))(root, view, mine.signal, refresh);
     notice();
@@ -71,6 +73,16 @@ async function show() {
   shownAt = Date.now();
   isShowing = null;
   if (mine.again) refresh();
+}
+
+/** Say in the line of links which part of the service is looked at. */
+function mark(view) {
+  const here = view.view === "incidents" || view.view === "alerts" ? view.view : view.view === "hosts" || (view.view === null && view.host !== null) ? "hosts" : null;
+  for (const one of document.querySelectorAll("nav.main a")) {
+    const isHere = new URL(one.href).searchParams.get("view") === here && (here !== null || (view.run === null && view.incident === null));
+    if (isHere) one.setAttribute("aria-current", "page");
+    else one.removeAttribute("aria-current");
+  }
 }
 
 /** What shows a view: `(root, view, signal, again)`. */

@@ -20,10 +20,11 @@ const seen = new IntersectionObserver((entries) => {
   }
 });
 
-/** A place for the curve of a run, drawn once it is in sight. */
-export function spark(runId, revision) {
+/** A place for the curve of a run, drawn once it is in sight; `told` then hears its columns. */
+export function spark(runId, revision, told = () => {}) {
   const place = svg("svg", { class: "spark", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, width: WIDTH, height: HEIGHT, role: "img" });
   place.run = runId;
+  place.told = told;
   const before = drawn.get(runId);
   if (before) draw(place, before.columns);
   if (before?.revision === revision) return place;
@@ -51,6 +52,7 @@ async function next() {
 function draw(place, columns) {
   const finite = (columns?.median ?? []).filter((value) => typeof value === "number");
   if (!columns || !columns.iteration.length) return;
+  place.told(columns);
   const low = Math.min(...finite);
   const high = Math.max(...finite);
   // an explosion on a linear scale is a flat line and a spike
