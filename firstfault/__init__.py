@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .client import Client
-    from .client_http import ApiError
+    from .client_errors import ApiError
     from .integrations import accelerate_probe, hf_callback, lightning_callback, megatron_hook
     from .probe import Probe
     from .probe_config import ProbeConfig
@@ -28,7 +28,7 @@ __all__ = [
     "replay",
 ]
 _MODULES = {
-    "ApiError": "client_http",
+    "ApiError": "client_errors",
     "Client": "client",
     "Probe": "probe",
     "ProbeConfig": "probe_config",

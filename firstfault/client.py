@@ -12,10 +12,11 @@ import numbers
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
-from .client_frames import INCIDENTS, RUNS, frame_of_curve, frame_of_items, frame_of_matrix
-from .client_http import ApiError, Connection
+from .client_errors import NotFound
+from .client_frames import RUNS, frame_of_curve, frame_of_items, frame_of_matrix
+from .client_http import Connection
+from .client_triage import TriageCalls
 from .pieces import pieces
 
 if TYPE_CHECKING:
@@ -27,18 +28,21 @@ _BODY_BYTES, _BODY_LINES = 4 << 20, 50_000
 
 
 # Any: answers are JSON objects, whose shape the service's /openapi.json fixes.
-class Client:
+class Client(TriageCalls):
     """Asks one service; ``token`` is one of `firstfault token create`, needed where the service wants it.
 
-    Runs are named by their name or their id. Every method raises `ApiError` for what the service refuses,
-    with its status, title and detail, and ``ConnectionError`` where it cannot be reached.
+    Runs are named by their name or their id. Every method raises an `ApiError` for what the service refuses,
+    with its status, title and detail (`client_errors` has the tree), `Unreachable` where nobody answers. What
+    is refused for now (429, 503) is asked again, when the service says, for up to ``patience_s``.
 
     Raises:
         ValueError: ``url`` is not that of an HTTP service.
     """
 
-    def __init__(self, url: str, token: str | None = None, *, timeout_s: float = 60.0) -> None:
-        self._connection = Connection(url, token, timeout_s)
+    def __init__(
+        self, url: str, token: str | None = None, *, timeout_s: float = 60.0, patience_s: float = 30.0
+    ) -> None:
+        self._connection = Connection(url, token, timeout_s, patience_s)
         self._ids: dict[str, str] = {}
 
     def runs(self, **filters: Any) -> pl.DataFrame:
@@ -94,23 +98,17 @@ class Client:
         )
         return frame_of_matrix(answer)
 
-    def incidents(self, **filters: Any) -> pl.DataFrame:
-        """The incidents of all runs, newest first; filters as `/v1/incidents` has them."""
-        return frame_of_items(list(self._items("/v1/incidents", filters)), INCIDENTS)
+    def heatmap(self, run: str, metric: str, **parameters: Any) -> dict[str, Any]:
+        """The worst of ranks × iterations in cells; parameters as `/v1/runs/{run_id}/heatmap` has them."""
+        return dict(self._of_run(run, "heatmap", {"metric": metric, **parameters}))
 
-    def incident(self, incident_id: str) -> dict[str, Any]:
-        """One incident: its canonical part with the evidence, and what people made of it."""
-        return dict(self._connection.get(f"/v1/incidents/{quote(incident_id, safe='')}"))
+    def checksums(self, run: str, **parameters: Any) -> dict[str, Any]:
+        """Replica groups around one check; parameters as `/v1/runs/{run_id}/checksums` has them."""
+        return dict(self._of_run(run, "checksums", parameters))
 
-    def set_state(
-        self, incident_id: str, state: str, note: str = "", *, muted_until: str | None = None
-    ) -> dict[str, Any]:
-        """Say what you make of an incident; ``muted_until`` (RFC 3339) belongs to the state ``muted``."""
-        change = {"state": state, "note": note}
-        if muted_until is not None:
-            change["muted_until"] = muted_until
-        path = f"/v1/incidents/{quote(incident_id, safe='')}/state"
-        return dict(self._connection.post(path, json.dumps(change).encode(), "application/json"))
+    def propagation(self, run: str, incident: str | None = None) -> dict[str, Any]:
+        """How an incident spread over ranks and phases; the run's root incident without one."""
+        return dict(self._of_run(run, "propagation", {"incident": incident}))
 
     def send(self, records: Iterable[Mapping[str, Any]] | pl.DataFrame) -> dict[str, Any]:
         """Send records or events, or the rows of a frame; the counts of what was taken, and why not the rest.
@@ -139,31 +137,25 @@ class Client:
         """What changes, as it changes: ``id``, ``event`` and ``data`` of each; a lost connection is resumed.
 
         ``after`` is the id of the last one you saw: what was missed comes first, or a ``gap`` if it is gone.
-        ``ConnectionError`` once the service is away for ``patience_s``.
+        `Unreachable` once the service is away for ``patience_s``.
         """
         for event in self._connection.events("/v1/stream", after, patience_s):
             if event["event"] != "hello":
                 yield event
+
+    def _of_run(self, run: str, part: str, parameters: Mapping[str, Any]) -> Any:
+        return self._connection.get(f"/v1/runs/{self._id(run)}/{part}", **parameters)
 
     def _id(self, run: str) -> str:
         """The id of a run; a name comes first, since one may look like an id."""
         if run not in self._ids:
             found = self._connection.get("/v1/runs", run=run)["items"]
             if not found and not _RUN_ID.fullmatch(run):
-                raise ApiError(404, "Not Found", f"there is no run {run!r}")
+                raise NotFound(404, "Not Found", f"there is no run {run!r}")
             if not found:
                 return run
             self._ids[run] = str(found[0]["run_id"])
         return self._ids[run]
-
-    def _items(self, path: str, filters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        cursor: str | None = None
-        while True:
-            page = self._connection.get(path, **{**filters, "cursor": cursor})
-            yield from page["items"]
-            cursor = page["next"]
-            if cursor is None:
-                return
 
 
 def _range(start: int, stop: int | None) -> dict[str, int | None]:

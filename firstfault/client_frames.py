@@ -51,6 +51,34 @@ INCIDENTS = {
     "opened_at": "time",
     "updated_at": "time",
 }
+REVISIONS = {
+    "revision": "whole",
+    "at": "time",
+    "kind": "text",
+    **dict.fromkeys(("label", "pattern", "certainty", "severity", "sentence"), "text"),
+    **_FIRST,
+    "changed": "text",
+}
+MUTES = {
+    **dict.fromkeys(("id", "run", "label", "pattern", "detector", "host", "comment", "who"), "text"),
+    **dict.fromkeys(("created_at", "until", "ended_at"), "time"),
+    "active": "flag",
+    "ended_by": "text",
+}
+HOSTS = {
+    "host": "text",
+    **dict.fromkeys(("incidents", "as_sole_suspect", "as_one_of_several"), "whole"),
+    **dict.fromkeys(("false_alarms", "runs", "runs_seen"), "whole"),
+    "chance_state": "text",
+    "chance_p_value": "number",
+    "chance_why": "text",
+}
+DETECTORS = {
+    "detector": "text",
+    "pattern": "text",
+    **dict.fromkeys(("fired", "confirmed", "withdrawn", "judged_real", "false_alarms", "judged"), "whole"),
+    **dict.fromkeys(("estimate", "low", "high"), "number"),
+}
 CURVE = {
     "iteration": "whole",
     "last_iteration": "whole",

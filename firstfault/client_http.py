@@ -12,32 +12,14 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from .client_errors import ApiError, Unreachable, error_of
+
 _SHOWN = 200
 """Characters shown of an answer that is no problem document: a proxy's page of HTML."""
 _RETRY_S = 1.0
-"""Wait before a lost stream is opened again."""
-
-
-class ApiError(Exception):
-    """What the service refused, as its problem document (RFC 9457) says it.
-
-    ``status`` is that of HTTP, ``title`` the kind of problem, ``detail`` what happened this time, ``errors``
-    the single things that are wrong with the request, ``retry_after_s`` how long to wait where it says so.
-    """
-
-    def __init__(
-        self,
-        status: int,
-        title: str,
-        detail: str,
-        *,
-        errors: list[Mapping[str, Any]] | None = None,
-        retry_after_s: float | None = None,
-    ) -> None:
-        super().__init__(f"{status} {title}: {detail}")
-        self.status, self.title, self.detail = status, title, detail
-        self.errors = errors or []
-        self.retry_after_s = retry_after_s
+"""Wait before a lost stream is opened again, and before another try where the service names no time."""
+_LATER = (429, 503)
+"""Refused for now: nothing was done, so that the same may be asked again."""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -54,12 +36,12 @@ class Connection:
         ValueError: the address is not that of an HTTP service.
     """
 
-    def __init__(self, url: str, token: str | None, timeout_s: float) -> None:
+    def __init__(self, url: str, token: str | None, timeout_s: float, patience_s: float = 0.0) -> None:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise ValueError(f"url must be http://host:port or https://host:port, got {url!r}")
         self._base = url.rstrip("/")
-        self._timeout_s = timeout_s
+        self._timeout_s, self._patience_s = timeout_s, patience_s
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
         if _is_loopback(parts.hostname):
@@ -70,30 +52,44 @@ class Connection:
         """The JSON at ``path``; parameters that are None are left out.
 
         Raises:
-            ApiError: the service refused.
-            ConnectionError: it cannot be reached.
+            ApiError: the service refused, or (`Unreachable`) nobody answers.
         """
         given = {name: value for name, value in parameters.items() if value is not None}
         query = f"?{urllib.parse.urlencode(given)}" if given else ""
-        with self._open(
-            urllib.request.Request(f"{self._base}{path}{query}", headers=self._headers)
-        ) as answer:
-            return json.load(answer)
+        return self._ask("GET", f"{path}{query}", None, {})
 
-    def post(self, path: str, body: bytes, media_type: str) -> Any:
+    def post(self, path: str, body: bytes, media_type: str, headers: Mapping[str, str] | None = None) -> Any:
         """The JSON that ``path`` answers to ``body``; raises as `get`."""
-        headers = {**self._headers, "Content-Type": media_type}
-        with self._open(
-            urllib.request.Request(f"{self._base}{path}", body, headers, method="POST")
-        ) as answer:
-            return json.load(answer)
+        return self._ask("POST", path, body, {"Content-Type": media_type, **(headers or {})})
+
+    def delete(self, path: str) -> Any:
+        """The JSON that deleting ``path`` answers; raises as `get`."""
+        return self._ask("DELETE", path, None, {})
+
+    def _ask(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Any:
+        """The answer; what is refused for now is asked again, when the service says, while patience lasts."""
+        give_up_s = time.monotonic() + self._patience_s
+        while True:
+            request = urllib.request.Request(
+                f"{self._base}{path}", body, {**self._headers, **headers}, method=method
+            )
+            try:
+                with self._open(request) as answer:
+                    return json.load(answer)
+            except ApiError as error:
+                wait_s = _RETRY_S if error.retry_after_s is None else error.retry_after_s
+                if error.status not in _LATER or time.monotonic() + wait_s > give_up_s:
+                    raise
+                time.sleep(wait_s)
+            except (OSError, http.client.HTTPException, ValueError) as error:  # cut off, or no JSON
+                words = f"{self._base}: {error or type(error).__name__}"
+                raise Unreachable(0, "Unreachable", words) from error
 
     def events(self, path: str, after: int | None, patience_s: float) -> Iterator[dict[str, Any]]:
         """Server-sent events of ``path``, on from ``after``; a lost connection is opened again.
 
         Raises:
-            ApiError: the service refused.
-            ConnectionError: it could not be reached for ``patience_s``.
+            ApiError: the service refused, or (`Unreachable`) did not answer for ``patience_s``.
         """
         give_up_s = time.monotonic() + patience_s
         while True:
@@ -103,9 +99,13 @@ class Connection:
                         after = event["id"]
                         yield event
                         give_up_s = time.monotonic() + patience_s
-            except (OSError, http.client.HTTPException) as error:
+            except (OSError, http.client.HTTPException, ApiError) as error:
+                is_final = isinstance(error, ApiError) and error.status not in (0, *_LATER)
+                if is_final:
+                    raise
                 if time.monotonic() >= give_up_s:
-                    raise ConnectionError(f"{self._base}: the stream is lost: {error}") from error
+                    words = f"{self._base}: the stream is lost: {error}"
+                    raise Unreachable(0, "Unreachable", words) from error
             time.sleep(_RETRY_S)
 
     def _stream_request(self, path: str, after: int | None) -> urllib.request.Request:
@@ -121,7 +121,7 @@ class Connection:
             with error:
                 raise _api_error(error) from None
         except urllib.error.URLError as error:
-            raise ConnectionError(f"{self._base}: {error.reason}") from error
+            raise Unreachable(0, "Unreachable", f"{self._base}: {error.reason}") from error
 
 
 def read_events(lines: Iterator[bytes] | http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
@@ -155,8 +155,8 @@ def _api_error(error: urllib.error.HTTPError) -> ApiError:
     except ValueError:
         problem = None
     if not isinstance(problem, dict) or "title" not in problem:
-        return ApiError(error.code, str(error.reason), body[:_SHOWN], retry_after_s=retry_after_s)
-    return ApiError(
+        return error_of(error.code, str(error.reason), body[:_SHOWN], retry_after_s=retry_after_s)
+    return error_of(
         error.code,
         str(problem["title"]),
         str(problem.get("detail", "")),

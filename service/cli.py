@@ -24,6 +24,8 @@ from .drill_cli import app as drill_app
 from .edge import Exit, last_edge, outer_edge
 from .live_cli import doctor, serve, worker
 from .token_command import app as token_app
+from .triage_cli import app as mute_app
+from .triage_cli import feedback
 from .upkeep_cli import backup, prune, restore
 
 EXIT_STATUSES = """Exit status: 1 if any run has a confirmed incident; else 2 if input was
@@ -41,6 +43,7 @@ config_app = typer.Typer(help="Look at the settings.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
 app.add_typer(drill_app, name="drill")
 app.add_typer(token_app, name="token")
+app.add_typer(mute_app, name="mute")
 
 
 def _tell_version(asked: bool) -> None:
@@ -168,6 +171,7 @@ app.command(epilog=EXIT_STATUSES)(canary)
 app.command()(serve)
 app.command()(worker)
 app.command()(doctor)
+app.command()(feedback)
 app.command()(backup)
 app.command()(restore)
 app.command()(prune)

@@ -8,6 +8,13 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from firstfault.client import Client
+
+_PATIENCE_S = 5.0
+"""How long a command waits for a service that is busy: a person sits before it."""
 
 
 class Exit(IntEnum):
@@ -53,6 +60,30 @@ def outer_edge() -> Iterator[None]:
             raise
         say(str(error))
         raise SystemExit(status) from None
+
+
+@contextmanager
+def asked(url: str, token: str | None) -> Iterator[Client]:
+    """A client of the service at ``url``; what it refuses is told in its words.
+
+    Raises:
+        ConfigError: the address cannot be, or what was asked is refused.
+        ServiceAway: nobody answers, or not now.
+    """
+    from firstfault.client import Client
+    from firstfault.client_errors import ApiError
+
+    from .errors import ConfigError, ServiceAway
+
+    try:
+        client = Client(url, token, patience_s=_PATIENCE_S)
+    except ValueError as error:
+        raise ConfigError(f"--url: {error}") from error
+    try:
+        yield client
+    except ApiError as error:
+        kind = ServiceAway if error.status in (0, 429) or error.status >= 500 else ConfigError
+        raise kind(str(error)) from error
 
 
 @contextmanager

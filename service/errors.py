@@ -7,6 +7,7 @@ ServiceError
 │   ├── StoreBusy       locked for too long, or its server is away: retriable
 │   ├── OwnershipLost   another worker has taken over what this one was writing
 │   └── SplitRun        another worker judges this run from other partitions
+├── ServiceAway    the service that a command asks does not answer, or not now
 ├── AlreadyRunning another process holds the data folder, or the port is taken
 └── StageError     the demo broke down; names what ended and the last lines it wrote
 """
@@ -56,3 +57,7 @@ class StageError(ServiceError):
 
 class AlreadyRunning(ServiceError):
     """Another process holds the data folder, or the port is taken."""
+
+
+class ServiceAway(ServiceError):
+    """The service that a command asks does not answer, or not now."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,8 +22,6 @@ app = typer.Typer(help="Make, list, rotate and revoke access tokens.", no_args_i
 Data = Annotated[Path, typer.Option("--data", metavar="DIR", help="The service's data folder.")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Settings as TOML.")]
 _DEFAULT_DATA = Path("firstfault-data")
-_LIFETIME = re.compile(r"(\d{1,6})([hdw])")
-_SECONDS = {"h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0}
 
 
 @app.command("create")
@@ -55,10 +52,11 @@ def create(
     """
     with outer_edge(), _database(data, config) as database:
         from .access import create_token
+        from .lifetimes import lifetime_s
 
-        lifetime_s = None if expires is None else _lifetime(expires)
+        lasts_s = None if expires is None else lifetime_s("--expires", expires)
         with database.write() as db:
-            token = create_token(db, name, tuple(scopes or ("read",)), time.time(), lifetime_s)
+            token = create_token(db, name, tuple(scopes or ("read",)), time.time(), lasts_s)
         typer.echo(token)
         say("keep it now: the store holds its hash alone")
 
@@ -140,11 +138,12 @@ def rotate(
     """
     with outer_edge(), _database(data, config) as database:
         from .access import rotate_token
+        from .lifetimes import lifetime_s
 
-        lifetime_s = None if expires is None else _lifetime(expires)
-        overlap_s = 0.0 if overlap is None else _lifetime(overlap, "--overlap")
+        lasts_s = None if expires is None else lifetime_s("--expires", expires)
+        overlap_s = 0.0 if overlap is None else lifetime_s("--overlap", overlap)
         with database.write() as db:
-            token = rotate_token(db, which, time.time(), lifetime_s, overlap_s)
+            token = rotate_token(db, which, time.time(), lasts_s, overlap_s)
         if token is None:
             say(f"no valid token is called {which!r}; `firstfault token list` names them")
             raise typer.Exit(Exit.UNUSABLE)
@@ -165,17 +164,6 @@ def _database(data: Path, config: Path | None) -> Iterator[Database]:
         yield database
     finally:
         database.close()
-
-
-def _lifetime(text: str, option: str = "--expires") -> float:
-    from .errors import ConfigError
-
-    match = _LIFETIME.fullmatch(text)
-    if match is None or int(match[1]) == 0:
-        raise ConfigError(
-            f"{option} must be a number of hours, days or weeks such as 12h, 90d, 4w; got {text!r}"
-        )
-    return int(match[1]) * _SECONDS[match[2]]
 
 
 def _fields(token: Token) -> dict[str, object]:

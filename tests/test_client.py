@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import polars as pl
 import pytest
 
 from firstfault import ApiError, Client
+from firstfault.client_errors import Conflict, InvalidRequest, NotFound, Unavailable, Unreachable
 from service.access import create_token
 from service.api.app import make_app
 from service.api.settings import ApiConfig
@@ -185,3 +187,67 @@ def test_a_redirect_is_not_followed_with_the_token() -> None:
             Client(f"http://127.0.0.1:{server.server_port}", "secret").runs()
         thread.join()
     assert refused.value.status == 302
+
+
+def test_triage_is_asked_for_as_frames(service: Service) -> None:
+    suspect = [{"rank": 3, "host": "node/07", "device": None, "why": ""}]
+    service.api.put("run", an_incident(certainty="suspected", first={"suspects": suspect}))
+    service.api.put("run", an_incident(first={"suspects": suspect}))
+    client = service.client()
+    assert client.revisions("a1")["kind"].to_list() == ["new", "worsened"]
+    assert client.hosts().select("host", "incidents", "runs_seen", "chance_p_value").rows() == [
+        ("node/07", 1, None, None)
+    ]
+    assert client.host("node/07")["history"][0]["id"] == "a1"
+    until = datetime.now(UTC) + timedelta(hours=1)
+    made = client.mute(run="r*", until=until, comment="known")
+    assert client.mutes().select("id", "active").rows() == [(made["id"], True)]
+    assert client.end_mute(made["id"])["active"] is False
+    client.set_state("a1", "false_alarm", "a test")
+    (told,) = client.detectors().to_dicts()
+    assert (told["detector"], told["false_alarms"], told["estimate"]) == ("checksum_vote", 1, 0.0)
+
+
+def test_every_refusal_is_of_one_tree(service: Service) -> None:
+    service.api.put("run", an_incident())
+    client = service.client()
+    with pytest.raises(NotFound):
+        client.incident("b2")
+    client.set_state("a1", "resolved")
+    with pytest.raises(Conflict, match="can become open, false_alarm, not acknowledged"):
+        client.set_state("a1", "acknowledged")
+    with pytest.raises(Conflict, match="has changed since"):
+        client.set_state("a1", "open", etag='"old"')
+    with pytest.raises(InvalidRequest, match="order"):
+        client.runs(order="random")
+    with pytest.raises(Unreachable) as away:
+        Client("http://127.0.0.1:9").runs()
+    assert isinstance(away.value, ConnectionError)
+    assert all(issubclass(one, ApiError) for one in (NotFound, Conflict, InvalidRequest, Unreachable))
+
+
+def test_what_is_refused_for_now_is_asked_again_when_the_service_says() -> None:
+    asked: list[str] = []
+
+    class Busy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            is_ready = len(asked) > 2
+            self.send_response(200 if is_ready else 503)
+            self.send_header("Retry-After", "0")
+            self.end_headers()
+            self.wfile.write(b'{"items":[],"next":null}' if is_ready else b"")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Busy) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        assert len(Client(url).runs()) == 0
+        assert asked == ["/v1/runs"] * 3
+        asked.clear()
+        with pytest.raises(Unavailable):
+            Client(url, patience_s=-1.0).runs()
+        assert asked == ["/v1/runs"]
+        server.shutdown()
