@@ -97,10 +97,10 @@ def test_a_loss_that_is_nan_has_a_lane_and_its_name_and_the_gradient_a_log_axis(
     nan = "return [...document.querySelectorAll('.js-plotly-plot')].map((plot) =>"
     with serving(judged.start_again(), browser):
         browser.visit(f"/?run={run_id(browser, 'nan_activation')}")
-        browser.until(lambda: len(browser.run(nan + " plot.data.length)")) == 3)
+        browser.until(lambda: len(browser.run(nan + " plot.data.length)")) == 4)
         named = browser.run(nan + " plot.data.filter((one) => one.name === 'NaN')[0].text[0] ?? '')")
         assert named[0].startswith("NaN (")
-        assert browser.run(nan + " plot._fullLayout.yaxis.type)") == ["linear", "linear", "log"]
+        assert browser.run(nan + " plot._fullLayout.yaxis.type)") == ["linear", "linear", "log", "log"]
         assert browser.run("return document.querySelectorAll('.xy2 .points path, .x2y2 .points path').length")
         assert "NaN first at iteration 484" in (browser.find(".plot").get_attribute("aria-label") or "")
 

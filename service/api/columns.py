@@ -67,6 +67,9 @@ class CurveHead(Answer):
     is_cut: bool = Field(
         description="Too large: the first iterations of the range are missing. Only where ranks are given."
     )
+    kept: list[list[Whole]] = Field(
+        description="First and last iterations of which single ranks are kept, for `ranks` and the matrix."
+    )
 
 
 class CurveAnswer(CurveHead):

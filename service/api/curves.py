@@ -110,6 +110,7 @@ def get_curve(
         ranks=of_ranks,
         is_downsampled=curve.is_downsampled,
         is_cut=is_cut,
+        kept=[list(one) for one in history.kept(run_id, part.attempt)],
     )
     if wants_arrow(request):
         return _varied(curve_stream(head, curve))

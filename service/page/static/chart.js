@@ -1,6 +1,7 @@
 // One metric over iterations. Values that are not finite have a lane of their own: plotly.js would turn
 // them into gaps without a word.
 
+import { Table, lastFinite, rankLines } from "./chartextras.js";
 import { h, visible } from "./dom.js";
 import { number, spaced } from "./words.js";
 
@@ -31,11 +32,13 @@ export class Chart {
       this.redraw();
     });
     box.append(h("div", { class: "caption" }, this.caption, h("span", { class: "grow" }), this.scale), this.plot);
+    this.table = new Table();
+    box.append(this.table.details);
   }
 
-  /** Draw a curve of the API. */
-  draw(plotly, curve, told) {
-    this.#last = [plotly, curve, told];
+  /** Draw a curve of the API, and the single ranks that are known. */
+  draw(plotly, curve, told, lines) {
+    this.#last = [plotly, curve, told, lines];
     const columns = curve.columns;
     this.#isLog ??= curve.metric.split("/")[0].includes("grad_norm") || isWide(columns);
     const look = theme(this.box);
@@ -43,9 +46,10 @@ export class Chart {
     this.scale.textContent = this.#isLog ? "Linear scale" : "Log scale";
     this.plot.setAttribute("role", "img");
     this.plot.setAttribute("aria-label", summary(curve));
-    const traces = [...bands(columns, look), ...lane(columns, look), notes(told, curve, look)];
+    const traces = [...bands(columns, look), ...lane(columns, look), notes(told, curve, look), lastFinite(columns, look), ...rankLines(lines, look)];
     const isNew = !this.plot.classList.contains("js-plotly-plot");
     plotly.react(this.plot, traces, layout(columns, told, curve, look, this.#isLog), CONFIG);
+    this.table.show(columns, told.incident?.first.attempt === curve.attempt ? told.incident.first.iteration : null);
     if (isNew) this.plot.on("plotly_relayout", (change) => this.#moved(change));
   }
 
@@ -80,6 +84,7 @@ function bands(columns, look) {
     x: columns.iteration,
     y: finite(columns.median),
     line: { width: 1.6, color: look.line },
+    zorder: 2, // above single ranks
     text: hover,
     hoverinfo: "text",
     showlegend: false,

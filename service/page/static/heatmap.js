@@ -31,11 +31,11 @@ export async function showRanks(root, view, signal) {
   fill(part("told"), [map, one?.id], () => told(map));
   part("picture").hidden = !map.rows.length;
   if (map.rows.length) heat.show(map, placeOf(one, map));
-  fill(part("legend"), map, () => legend(map));
-  fill(part("worst"), [map, run.run_id], () => worst(map));
+  fill(part("legend"), map, () => (map.rows.length ? legend(map) : []));
+  fill(part("worst"), [map, run.run_id], () => (map.rows.length ? worst(map) : []));
   bind({
     w: ["where single ranks are kept", () => move({ from: null, to: null, ranks: null })],
-    o: ["around the onset", () => onset() && move(onset())],
+    z: ["around the onset", () => onset() && move(onset())],
     u: ["back to the run", () => go({ run: run.run_id, incident: view.incident })],
   });
 }
@@ -63,7 +63,13 @@ async function ask(view, run, one, metric, signal) {
   if (from !== null) query.set("from", from);
   if (to !== null) query.set("to", to);
   for (const key of ["by", "ranks"]) if (view[key] !== null) query.set(key, view[key]);
-  return get(`/v1/runs/${encodeURIComponent(run.run_id)}/heatmap?${query}`, signal);
+  try {
+    return await get(`/v1/runs/${encodeURIComponent(run.run_id)}/heatmap?${query}`, signal);
+  } catch (error) {
+    if (error.kind !== "not-kept") throw error;
+    // no history of the run yet, or not of what the address names
+    return { run_id: run.run_id, metric, attempt, by: "rank", ways: ["rank"], kept: [], rows: [], columns: { iteration: [], last_iteration: [] } };
+  }
 }
 
 /** The metric that an incident is seen in, else the loss. */

@@ -32,13 +32,13 @@ export async function showRun(root, view, signal, again) {
   root.querySelector(".columns").classList.toggle("single", one === null);
   part("act").hidden = one === null;
   if (one !== null) actions.show(one);
-  bind({ ...keysOf(run, told.incidents, one), ...(one === null ? {} : actions.keys()) });
+  bind({ ...keysOf(run, told.incidents, one, view), ...(one === null ? {} : actions.keys()) });
   fill(part("others"), [told.incidents, one?.id], () => others(told.incidents, one, run));
   fill(part("coverage"), verdict.coverage, () => coverage(verdict.coverage));
   await charts.show({ run, verdict, incident: one?.incident ?? null, view }, signal);
 }
 
-function keysOf(run, incidents, one) {
+function keysOf(run, incidents, one, view) {
   const at = incidents.findIndex((other) => other.id === one?.id);
   const to = (step) => () => {
     const next = incidents[(at + step + incidents.length) % incidents.length];
@@ -48,6 +48,8 @@ function keysOf(run, incidents, one) {
     j: ["next incident of this run", to(1)],
     k: ["incident before", to(-1)],
     x: ["ranks × iterations", () => go({ run: run.run_id, view: "ranks", incident: one?.id })],
+    z: ["around the onset", () => charts.nearOnset()],
+    w: ["the whole run", () => go({ ...view, from: null, to: null })],
     u: ["all runs", () => go({})],
   };
 }
