@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, func, select, text
+from sqlalchemy import Connection, case, func, select, text
 
-from .tables import outbox
+from .alerts.outbox import Kind, State
+from .tables import alert_deliveries, alert_results, outbox
 
 
 def store_bytes(db: Connection) -> int:
@@ -15,11 +16,28 @@ def store_bytes(db: Connection) -> int:
     return pages * int(db.exec_driver_sql("PRAGMA page_size").scalar_one())
 
 
-def unsent_by_channel(db: Connection) -> dict[str, tuple[int, float]]:
-    """Per channel how many messages wait, and since when the oldest does (seconds since 1970)."""
-    waiting = (
+def unsent_by_channel(db: Connection, now: float) -> dict[str, tuple[int, float]]:
+    """Per channel how many messages are due and wait, and since when the oldest does, seconds since 1970."""
+    to_topic = (
         select(outbox.c.channel, func.count(), func.min(outbox.c.created_at))
         .where(outbox.c.sent_at.is_(None))
         .group_by(outbox.c.channel)
     )
-    return {channel: (count, oldest) for channel, count, oldest in db.execute(waiting)}
+    table = alert_deliveries.c
+    # what is told again and again was put out when its incident began: it waits since it was due
+    is_repeated = table.kind.in_((Kind.REFRESH.value, Kind.REMINDER.value))
+    since = case((is_repeated, table.due_at), else_=table.created_at)
+    is_waiting = (table.state == State.WAITING.value) & ((table.due_at <= now) | (table.attempts > 0))
+    to_people = select(table.channel, func.count(), func.min(since)).where(is_waiting).group_by(table.channel)
+    return {
+        channel: (count, oldest)
+        for statement in (to_topic, to_people)
+        for channel, count, oldest in db.execute(statement)
+    }
+
+
+def notify_results(db: Connection) -> dict[tuple[str, str], int]:
+    """How often each alert channel took or refused a message, by channel and result."""
+    table = alert_results.c
+    rows = db.execute(select(table.channel, table.result, table.messages))
+    return {(channel, result): messages for channel, result, messages in rows}

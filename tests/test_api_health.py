@@ -17,7 +17,7 @@ from service.api.settings import ApiConfig
 from service.api.workers import Reason
 from service.latency import Latency
 from service.store_config import StoreConfig
-from service.tables import health, rejected
+from service.tables import alert_deliveries, alert_results, health, rejected
 
 from .api_builders import Json, Seeded, seeded
 from .service_builders import an_incident
@@ -243,6 +243,37 @@ def test_what_the_store_holds_and_what_waits_to_be_told_has_a_size_and_an_age(ap
     assert found["firstfault_disk_free_bytes"] > 0
     assert found["firstfault_outbox_messages channel=kafka"] == 1
     assert 30 <= found["firstfault_outbox_oldest_seconds channel=kafka"] < 45
+
+
+def test_messages_of_alert_channels_wait_from_when_they_are_due(api: Seeded) -> None:
+    now = api.now()
+    row = {
+        "seq": 1,
+        "channel": "pager",
+        "key": "a1",
+        "run_id": "r",
+        "run": "r",
+        "payload": b"[]",
+        "detail": "",
+    }
+    row |= {"state": "waiting", "attempts": 0, "created_at": now - 50.0, "due_at": now - 1.0, "kind": "alert"}
+    odd = [
+        {"id": "1"},
+        {"id": "2", "kind": "refresh", "created_at": now - 9000.0, "due_at": now - 5.0},
+        {"id": "3", "kind": "reminder", "created_at": now - 9000.0, "due_at": now + 9000.0},
+        {"id": "4", "state": "sent", "created_at": now - 9000.0},
+    ]
+    with api.store.database.write() as db:
+        for one in odd:
+            db.execute(insert(alert_deliveries).values(**{**row, **one}))
+        for result, messages in (("sent", 3), ("failed", 2)):
+            told = {"channel": "pager", "result": result, "messages": messages, "at": now, "detail": "x"}
+            db.execute(insert(alert_results).values(**told))
+    found = samples(api.client())
+    assert found["firstfault_outbox_messages channel=pager"] == 2
+    assert 50 <= found["firstfault_outbox_oldest_seconds channel=pager"] < 60
+    assert found["firstfault_notify_total channel=pager result=sent"] == 3
+    assert found["firstfault_notify_total channel=pager result=failed"] == 2
 
 
 def test_routes_are_counted_by_their_template_and_nothing_by_run_or_rank(api: Seeded) -> None:

@@ -19,7 +19,7 @@ from sqlalchemy import insert
 from service.intake import IntakeCounts
 from service.intake_metrics import IntakeCollector
 from service.latency import Latency
-from service.tables import rejected
+from service.tables import alert_results, rejected
 
 from .api_builders import Json, seeded
 from .service_builders import an_incident
@@ -52,6 +52,8 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
             **dict.fromkeys(("lag_messages", "late_records", "polled_at", "newest_record_at"), 1),
         )
         with api.store.database.write() as db:
+            told = {"channel": "pager", "result": "sent", "messages": 1, "at": 1.0, "detail": ""}
+            db.execute(insert(alert_results).values(**told))
             db.execute(insert(rejected).values(reason="line: must be JSON", records=1, example=b""))
         api.client().get("/v1/runs")
         text = api.client().get("/metrics").text

@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 
 from service import reading
 from service.errors import StoreError
-from service.store_figures import store_bytes, unsent_by_channel
+from service.store_figures import notify_results, store_bytes, unsent_by_channel
 
 from .context import Context
 from .health import degradations, workers_of
@@ -107,7 +107,8 @@ class _StoreCollector(Collector):
             rejected = reading.rejected_counts(db)
             degraded = {one.code: 1.0 for one in degradations(db, context)}
             workers = workers_of(db, context)
-            size_bytes, unsent = store_bytes(db), unsent_by_channel(db)
+            size_bytes, unsent = store_bytes(db), unsent_by_channel(db, context.clock())
+            results = notify_results(db)
         yield gauges("firstfault_runs", "Runs by the label of their verdict.", ["label"], runs)
         held = "Incidents that stand, by label and certainty."
         yield gauges("firstfault_incidents", held, ["label", "certainty"], incidents)
@@ -121,6 +122,8 @@ class _StoreCollector(Collector):
         oldest = "Age of the oldest of them."
         ages = {k: max(0.0, context.clock() - since) for k, (_, since) in unsent.items()}
         yield gauges("firstfault_outbox_oldest_seconds", oldest, ["channel"], ages)
+        text = "Messages that alert channels took or refused."
+        yield counters("firstfault_notify", text, ["channel", "result"], results)
         yield from of_workers(workers, context.clock())
 
 
