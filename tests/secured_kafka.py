@@ -7,7 +7,7 @@ both; one shows a certificate for another name, one a certificate that ends with
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,6 +123,38 @@ def _make_accounts(address: str) -> None:
     )
     admin.alter_user_scram_credentials(
         [UserScramCredentialUpsertion("worker", ScramMechanism.SCRAM_SHA_256, PASSWORD, iterations=4096)]
+    )
+    admin.close()
+
+
+def give_account(broker: SecuredKafka, name: str, rights: Sequence[tuple[str, str, str]]) -> None:
+    """An account with exactly these rights: (kind of resource, its name, operation)."""
+    from kafka import KafkaAdminClient
+    from kafka.admin import (
+        ACL,
+        ACLOperation,
+        ACLPermissionType,
+        ResourcePattern,
+        ResourceType,
+        ScramMechanism,
+        UserScramCredentialUpsertion,
+    )
+
+    admin = KafkaAdminClient(bootstrap_servers=[broker.broker.address])
+    admin.create_acls(
+        [
+            ACL(
+                f"User:{name}",
+                "*",
+                ACLOperation[operation],
+                ACLPermissionType.ALLOW,
+                ResourcePattern(ResourceType[kind], resource),
+            )
+            for kind, resource, operation in rights
+        ]
+    )
+    admin.alter_user_scram_credentials(
+        [UserScramCredentialUpsertion(name, ScramMechanism.SCRAM_SHA_256, PASSWORD, iterations=4096)]
     )
     admin.close()
 

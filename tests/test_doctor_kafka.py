@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,9 @@ from service.edge import Exit
 from service.kafka_jars import BrokerUnavailable
 from service.local_kafka import LocalKafka
 
-from .secured_kafka import PASSWORD, SecuredKafka, secured_kafka
+from .secured_kafka import PASSWORD, SecuredKafka, give_account, secured_kafka
+from .service_builders import log_lines
+from .test_serve import QUICK, serving, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -158,3 +160,88 @@ def test_the_exit_status_says_whether_all_works(
     assert list(dict.fromkeys(checks)) == in_order
     assert run_doctor(DoctorRequest(data=tmp_path, kafka=secured.addresses["TLS"])) == Exit.FAILED
     assert "skipped topic" in capsys.readouterr().out
+
+
+RIGHTS = (
+    ("TOPIC", "s.telemetry", "READ"),
+    ("TOPIC", "s.telemetry", "WRITE"),
+    ("GROUP", "s.judges", "READ"),
+    ("TOPIC", "s.verdicts", "WRITE"),
+    ("TOPIC", "s.verdicts", "CREATE"),
+    ("TOPIC", "s.dead-letter", "WRITE"),
+    ("TOPIC", "s.dead-letter", "CREATE"),
+)
+"""Those that docs/operations.md names, and no more."""
+SECURED = f"""
+[kafka.topics]
+telemetry = "s.telemetry"
+verdicts = "s.verdicts"
+dead_letter = "s.dead-letter"
+[kafka.client]
+security_protocol = "SASL_SSL"
+sasl_mechanism = "SCRAM-SHA-256"
+sasl_plain_username = "judge"
+sasl_plain_password = "{PASSWORD}"
+ssl_cafile = "{{authority}}"
+"""
+
+
+def test_records_go_in_and_a_verdict_comes_out_over_tls_with_accounts(
+    secured: SecuredKafka, tmp_path: Path
+) -> None:
+    make_topic(secured, "s.telemetry")
+    give_account(secured, "judge", RIGHTS)
+    give_account(secured, "trainer", [("TOPIC", "s.telemetry", "WRITE")])
+    address, authority = secured.addresses["ENDING"], str(secured.authority)
+    first = f'[kafka]\nbootstrap = ["{address}"]\ngroup = "s.judges"\n'
+    settings = QUICK.replace("[kafka]\n", first) + SECURED.format(authority=authority)
+    trainer = {**account("SASL_SSL", "SCRAM-SHA-256", name="trainer"), "ssl_cafile": authority}
+    lines = log_lines("secured", odd_rank=3)
+    half = len(lines) // 2
+    with serving(tmp_path, settings=settings) as service:
+        send(address, trainer, [*lines[:half], b"no record"])
+        assert service.post(lines[half:]) == 202
+        wait_until(lambda: b'"judged_to_iteration":119' in service.verdict("secured"))
+        (incident,) = service.client.get("/v1/incidents").json()["items"]
+        assert (incident["label"], incident["first"]["ranks"]) == ("silent_drift", [3])
+        verdict = service.verdict("secured")
+        came = coming(secured, "s.verdicts", "s.dead-letter")
+        wait_until(lambda: next(came) >= {("s.verdicts", verdict), ("s.dead-letter", b"no record")})
+        came.close()
+    assert PASSWORD not in service.log.read_text()
+
+
+def make_topic(secured: SecuredKafka, name: str) -> None:
+    from kafka import KafkaAdminClient
+
+    admin = KafkaAdminClient(bootstrap_servers=[secured.addresses["OPEN"]])
+    admin.create_topics({name: {"num_partitions": 1}}, wait_for_metadata=True)
+    admin.close()
+
+
+def send(address: str, client: dict[str, object], lines: list[bytes]) -> None:
+    from kafka import KafkaProducer
+
+    producer = KafkaProducer(bootstrap_servers=[address], **client)
+    for line in lines:
+        producer.send("s.telemetry", key=b"secured", value=line)
+    producer.flush()
+    producer.close()
+
+
+def coming(secured: SecuredKafka, *topics: str) -> Generator[set[tuple[str, bytes]]]:
+    """All that has come into the topics so far, at each look."""
+    from kafka import KafkaConsumer, TopicPartition
+
+    reader = KafkaConsumer(bootstrap_servers=[secured.addresses["OPEN"]], group_id=None)
+    parts = [TopicPartition(topic, 0) for topic in topics]
+    reader.assign(parts)
+    reader.seek_to_beginning(*parts)
+    came: set[tuple[str, bytes]] = set()
+    try:
+        while True:
+            for part, messages in reader.poll(500).items():
+                came |= {(part.topic, one.value) for one in messages}
+            yield came
+    finally:
+        reader.close()
