@@ -87,13 +87,14 @@ def curve_of(block: IterationBlock, metric: str) -> Curve | None:
 
 
 def _curve_of(block: IterationBlock, metric: str, numbers: NumberBlock) -> Curve | None:
-    at_K = np.flatnonzero(numbers.present_TR.any(axis=1))
+    some_T = np.asarray(numbers.present_TR.any(axis=1))
+    whole = bool(some_T.all())
+    at_K = np.arange(len(some_T)) if whole else np.flatnonzero(some_T)
     if not len(at_K):
         return None
-    whole = len(at_K) == len(numbers.present_TR)
     values_KR = numbers.values_TR if whole else numbers.values_TR[at_K]
     present_KR = numbers.present_TR if whole else numbers.present_TR[at_K]
-    iteration_K = block.iteration_T.copy() if whole else block.iteration_T[at_K]
+    iteration_K = block.iteration_T.view() if whole else block.iteration_T[at_K]
     microbatch_K = block.microbatch_T if whole else block.microbatch_T[at_K]
     curve = Curve(
         metric=metric,

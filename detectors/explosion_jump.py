@@ -59,7 +59,9 @@ class Jumps:
     def update(self, curve: Curve, attempt: int) -> list[tuple[int, Annotation]]:
         """Take the next points; the jumps that are over, each with the iteration that says so."""
         finite_K = np.isfinite(curve.value_K)
-        value_K, iteration_K = curve.value_K[finite_K], curve.iteration_K[finite_K]
+        value_K, iteration_K = curve.value_K, curve.iteration_K
+        if not finite_K.all():
+            value_K, iteration_K = value_K[finite_K], iteration_K[finite_K]
         if len(self.told) == MAX_TOLD or not len(value_K):
             return []
         kept = len(self.values)

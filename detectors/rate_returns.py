@@ -3,7 +3,7 @@
 A loss that goes up with it by less than its own level is that cycle, and comes down with it. A rate that goes
 higher than ever before explains nothing: it is what makes runs explode.
 
-Axes: T positions of a block, K points of the rate.
+Axes: T positions of a block, K points of the rate, U of them that rise, D that fall.
 """
 
 from __future__ import annotations
@@ -39,12 +39,16 @@ class RateReturns:
         if not len(value_K):
             return is_back_T
         before_K = np.concatenate(([self.last], value_K[:-1]))
-        top_K = np.maximum.accumulate(np.concatenate(([self.top], value_K)))
-        fell_at_K = np.maximum.accumulate(np.where(value_K < before_K, np.arange(len(value_K)), -1))
-        trough_K = np.where(fell_at_K >= 0, value_K[fell_at_K], self.trough)
-        is_up_K = (value_K > before_K) & (value_K <= top_K[:-1]) & (value_K >= RISES * trough_K)
-        self.top, self.trough, self.last = float(top_K[-1]), float(trough_K[-1]), float(value_K[-1])
-        is_back_T[at_K[is_up_K]] = True
+        rises_U = np.flatnonzero(value_K > before_K)
+        falls_D = np.flatnonzero(value_K < before_K)
+        if len(rises_U):
+            top_U = np.maximum.accumulate(np.concatenate(([self.top], value_K)))[rises_U]
+            fell_U = np.searchsorted(falls_D, rises_U) - 1  # the last fall before each rise
+            trough_K = np.concatenate((value_K[falls_D], [self.trough]))  # of -1, none: the one known before
+            is_up_U = (value_K[rises_U] <= top_U) & (value_K[rises_U] >= RISES * trough_K[fell_U])
+            is_back_T[at_K[rises_U[is_up_U]]] = True
+        self.top, self.last = max(self.top, float(value_K.max())), float(value_K[-1])
+        self.trough = float(value_K[falls_D[-1]]) if len(falls_D) else self.trough
         return is_back_T
 
     def snapshot(self) -> dict[str, float]:

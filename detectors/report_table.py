@@ -218,5 +218,7 @@ def _carried(time_T: Floats, before_s: float) -> Floats:
     known_T = ~np.isnan(time_T)
     if known_T.all():
         return time_T
+    if not known_T.any():
+        return np.full(len(time_T), before_s)
     at_T = np.maximum.accumulate(np.where(known_T, np.arange(len(time_T)), -1))
     return np.where(at_T >= 0, time_T[at_T], before_s)

@@ -136,29 +136,33 @@ def select_rows(batch: RecordBatch, keep_N: Flags) -> RecordBatch:
     """
     if keep_N.all():
         return batch
-    kept_before = np.concatenate(([0], np.cumsum(keep_N))).tolist()
+    at_K = np.flatnonzero(keep_N)  # few rows are taken faster by their places
+
+    def kept_before(row: int) -> int:
+        return int(np.searchsorted(at_K, row))
+
     return RecordBatch(
         runs=batch.runs,
-        run_N=batch.run_N[keep_N],
-        attempt_N=batch.attempt_N[keep_N],
-        rank_N=batch.rank_N[keep_N],
-        iteration_N=batch.iteration_N[keep_N],
-        microbatch_N=batch.microbatch_N[keep_N],
-        time_N=batch.time_N[keep_N],
+        run_N=batch.run_N[at_K],
+        attempt_N=batch.attempt_N[at_K],
+        rank_N=batch.rank_N[at_K],
+        iteration_N=batch.iteration_N[at_K],
+        microbatch_N=batch.microbatch_N[at_K],
+        time_N=batch.time_N[at_K],
         numbers={
             name: NumberColumn(
-                column.values_N[keep_N],
-                column.present_N[keep_N],
-                None if column.inferred_N is None else column.inferred_N[keep_N],
+                column.values_N[at_K],
+                column.present_N[at_K],
+                None if column.inferred_N is None else column.inferred_N[at_K],
             )
             for name, column in batch.numbers.items()
         },
         checksums={
-            name: ChecksumColumn(column.high_N[keep_N], column.low_N[keep_N], column.present_N[keep_N])
+            name: ChecksumColumn(column.high_N[at_K], column.low_N[at_K], column.present_N[at_K])
             for name, column in batch.checksums.items()
         },
-        labels=tuple((kept_before[at], name, text) for at, name, text in batch.labels if keep_N[at]),
-        events=tuple((kept_before[before], event) for before, event in batch.events),
+        labels=tuple((kept_before(at), name, text) for at, name, text in batch.labels if keep_N[at]),
+        events=tuple((kept_before(before), event) for before, event in batch.events),
         rejected=batch.rejected,
         origins=batch.origins,
     )

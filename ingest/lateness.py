@@ -45,12 +45,14 @@ class LatenessWatch:
 
     def _take(self, run: str, attempt: int, iteration_N: Ints) -> bool:
         known = self._attempts.setdefault((run, attempt), _Attempt(int(iteration_N[0]), int(iteration_N[0])))
-        furthest_N = np.maximum(np.maximum.accumulate(iteration_N), known.furthest)
-        late = bool((iteration_N < furthest_N - self._bound).any())
+        late, furthest = False, max(known.furthest, int(iteration_N.max()))
+        if iteration_N[0] < known.furthest or (np.diff(iteration_N) < 0).any():
+            furthest_N = np.maximum(np.maximum.accumulate(iteration_N), known.furthest)
+            late = bool((iteration_N < furthest_N - self._bound).any())
         latest = self._latest.get(run, attempt)
         if attempt < latest:
             later = self._attempts[run, latest]
             late |= later.furthest > later.first + self._bound
-        known.furthest = int(furthest_N[-1])
+        known.furthest = furthest
         self._latest[run] = max(latest, attempt)
         return late
