@@ -1,9 +1,10 @@
-"""Stall: a rank falls silent while the others go on, or the run stands still while heartbeats come.
+"""Stall: a rank falls silent while the others go on, dies, or the run stands still while heartbeats come.
 
 Judged by records alone. *Silence*: no report for more turns than the lateness bound and than the rank's
 own cadence allows, and for so long by record times where there are any. *Standstill*: heartbeats go on
 and no position is reached any more; the ranks that are not as far as the others are the suspects, the
-others wait for them (`standstill`). That nothing comes at all only a live clock can know.
+others wait for them (`standstill`). *Death*: an exception that nobody caught ended a process, and the run
+did not end as a whole (`endings`). That nothing comes at all only a live clock can know.
 
 What is open is told by `finish` alone: it depends on what comes next, and a verdict is always asked as
 if nothing did. A new attempt has a detector of its own, so that a restart ends what was open.
@@ -23,6 +24,7 @@ from ingest.blocks import Flags, Heartbeats, Ints, IterationBlock, Ranks
 from ingest.bounds import check_bounds
 
 from .base import State
+from .endings import LAST_WORDS, Endings
 from .evidence import Certainty, Check, CheckState, Evidence, Finding
 from .report_table import Gap, ReportTable
 from .silence import present, silences
@@ -79,6 +81,7 @@ class Stall:
     def __init__(self, config: StallConfig | None = None) -> None:
         self.config = config or StallConfig()
         self._table = ReportTable()
+        self._endings = Endings()
         self._beats: Heartbeats | None = None
         self._layout: Layout | None = None
         self._attempt = 0
@@ -113,7 +116,7 @@ class Stall:
             found += [went_on(self.name, self._attempt, pause) for pause in self._pauses]
         if beats is not None:
             found += self._open_standstill(*beats)
-        return found
+        return found + self._deaths()
 
     def check(self) -> Check:
         """Ran when two ranks reported past the bound, or heartbeats came with times."""
@@ -123,6 +126,8 @@ class Stall:
             metrics.append("heartbeat")
         if (standing.reports_N > 0).sum() > 1 and self._table.turn > self.config.silent_iterations:
             metrics.append("records")
+        if self._deaths():
+            metrics.append(LAST_WORDS)
         if metrics:
             return Check(name=self.name, state=CheckState.RAN, metrics=tuple(metrics))
         why = f"no heartbeats with times, and no two ranks over {self.config.silent_iterations} iterations"
@@ -132,6 +137,7 @@ class Stall:
         """The whole state as plain data; heartbeats are told anew with each verdict."""
         return {
             "table": self._table.snapshot(),
+            "endings": self._endings.snapshot(),
             "layout": None if self._layout is None else self._layout.to_plain(),
             "attempt": self._attempt,
             "rebased": self._rebased,
@@ -146,6 +152,7 @@ class Stall:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from ``state``."""
         self._table.restore(state["table"])
+        self._endings.restore(state.get("endings", ()))
         self._layout = None if state["layout"] is None else Layout.from_plain(state["layout"])
         self._attempt, self._rebased = state["attempt"], state["rebased"]
         self._world_size, self._is_over = state["world_size"], state["is_over"]
@@ -153,7 +160,18 @@ class Stall:
         self._last_time_s, self._longest_s = state["last_time_s"], state["longest_s"]
         self._pauses = [list(pause) for pause in state["pauses"]]
 
+    def _deaths(self) -> list[Evidence]:
+        """Who died of an exception, where the run did not end as a whole nevertheless."""
+        if self._is_over:
+            return []
+        standing = self._table.standing()
+        reported = dict(zip(standing.ranks_N.tolist(), standing.last_iteration_N.tolist(), strict=True))
+        beating = [] if self._beats is None else self._beats.ranks_R.tolist()
+        heard = [rank for rank, at in reported.items() if at >= 0] + beating
+        return self._endings.evidence(self.name, self._attempt, reported, rebased=self._rebased, heard=heard)
+
     def _note(self, event: Event) -> None:
+        self._endings.take(event)
         size = event.fields.get("world_size")
         is_size = isinstance(size, int) and not isinstance(size, bool)
         if is_size and event.kind in (EventKind.RUN_START, EventKind.MEMBERSHIP):

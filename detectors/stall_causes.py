@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Mapping
 
 from firstfault.telemetry import Phase
 
 from .case import Case
-from .evidence import Pattern
+from .endings import LAST_WORDS
+from .evidence import Evidence, Pattern
 from .incident import Advice, CauseKind
 from .stall_evidence import HEARTBEAT
 from .standstill import COLLECTIVE_PHASES
 
 Judged = tuple[float, list[str]]
 _NOTHING: Judged = (0.0, [])
+_OF_DEVICE = re.compile(
+    r"\becc\b|uncorrectable|xid|hardware error|misaligned address|illegal (memory|instruction)|bus error"
+    r"|device-side|launch failure|fell off|nvlink",
+    re.IGNORECASE,
+)
+"""Words by which an exception speaks of the device, or of what a defective one makes of a sound program."""
 MAX_HOSTS = 4
 """Hosts that get a command of their own."""
 
 
 def of_hardware(case: Case) -> Judged:
     """How far a stall speaks against a device or its host, beside what is on record against it."""
+    if (death := _death(case)) is not None:
+        return _of_device(case, death)
     if not case.names_ranks:
         return _NOTHING
     if case.first.rank_count > 1 and not case.is_on_one_host:
@@ -38,6 +48,10 @@ def of_hardware(case: Case) -> Judged:
 def of_collective(case: Case) -> Judged:
     """Whether all wait inside one collective, with nobody missing."""
     root = case.draft.root
+    if (death := _death(case)) is not None:
+        if death.detail.get("is_of_others") and not case.names_ranks:
+            return (0.5, [f"{_exception(death)}: of what ended the first of them nothing was told"])
+        return _NOTHING
     if _is_slow(case) and not case.names_ranks:
         return (0.3, ["ranks that wait for each other are all as slow as the slowest link or rank"])
     is_inside = case.origin.phase in COLLECTIVE_PHASES
@@ -58,6 +72,9 @@ def of_data(case: Case) -> Judged:
     """Whether the ranks that are missing were reading data."""
     if _is_slow(case):
         return (0.2, ["longer sequences, or data that is slower to load, take longer too"])
+    if (death := _death(case)) is not None:
+        is_reading = death.phase is Phase.DATA and not death.detail.get("is_of_others")
+        return (0.65, [f"it was reading data: {_exception(death)}"]) if is_reading else _NOTHING
     if case.draft.root.metric == HEARTBEAT and case.names_ranks and case.origin.phase is Phase.DATA:
         return (0.45, ["it was reading data when the others began to wait"])
     return _NOTHING
@@ -65,6 +82,10 @@ def of_data(case: Case) -> Judged:
 
 def of_software(case: Case) -> Judged:
     """A deadlock looks like any other hang, and a busy host like a slow device."""
+    if (death := _death(case)) is not None:
+        if death.detail.get("is_of_others"):
+            return (0.4, ["a process that the system ends, for want of memory for instance, says nothing"])
+        return (0.6, [f"an exception that nobody caught ended the process: {_exception(death)}"])
     if _is_slow(case):
         what = "on its host" if case.names_ranks else "in what all ranks share: storage, network, code, data"
         return (0.4, [f"something else {what} may take the time"])
@@ -87,6 +108,8 @@ def look_into(case: Case) -> list[Advice]:
     """Where the suspects are stuck, and which collective the others wait in; why they are slow."""
     if _is_slow(case):
         return _look_at_clocks(case)
+    if _death(case) is not None:
+        return _read_traceback(case)
     steps = [
         Advice(action="dump_stacks", target=host, command=_dump(host))
         for host in list(dict.fromkeys(one.host for one in case.first.suspects if one.host))[:MAX_HOSTS]
@@ -99,9 +122,36 @@ def look_into(case: Case) -> list[Advice]:
     return steps
 
 
+def _death(case: Case) -> Evidence | None:
+    """What a process said last, where it is the root or tells of the same ranks as the root does."""
+    told = (one for one in case.draft.members if one.metric == LAST_WORDS)
+    return next((one for one in told if set(one.ranks) == set(case.draft.root.ranks)), None)
+
+
+def _exception(death: Evidence) -> str:
+    name, text = death.detail["exception"], death.detail["text"]
+    return f"{name}: {text}" if text else str(name)
+
+
+def _of_device(case: Case, death: Evidence) -> Judged:
+    """What an exception says of a device, by its words."""
+    if death.detail.get("is_of_others"):
+        who = "a process of a device or host that fails ends without a word, and so does one that was killed"
+        return (0.4, [who]) if case.names_ranks else _NOTHING
+    told = _exception(death)
+    return (0.65, [f"the exception speaks of the device: {told}"]) if _OF_DEVICE.search(told) else _NOTHING
+
+
 def _is_slow(case: Case) -> bool:
     """Whether steps take longer, in place of not ending at all."""
     return case.draft.root.pattern is Pattern.UTILIZATION_DROP
+
+
+def _read_traceback(case: Case) -> list[Advice]:
+    """Of a process that is gone only what it printed is left."""
+    who = ", ".join(str(rank) for rank in case.first.ranks[:MAX_HOSTS])
+    whose = f"rank {who}" if who else "the rank that died first"
+    return [Advice(action="read_traceback", target=f"what {whose} printed last")]
 
 
 def _look_at_clocks(case: Case) -> list[Advice]:

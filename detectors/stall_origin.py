@@ -8,6 +8,7 @@ from dataclasses import replace
 from firstfault.mesh import Layout
 from firstfault.telemetry import Phase
 
+from .endings import LAST_WORDS
 from .evidence import Evidence, Pattern
 from .incident import MAX_LISTED_RANKS
 from .origin import Origin
@@ -41,6 +42,10 @@ def _reason(evidence: Evidence) -> str:
         shift = evidence.detail.get("relative_shift")
         times = 1.0 + shift if isinstance(shift, float) else evidence.statistic
         return f"beside those of its peers its steps take {times:.2f} times as long as before"
+    if evidence.metric == LAST_WORDS:
+        if evidence.detail.get("is_of_others"):
+            return f"it said nothing, and the others were ended by {evidence.detail['exception']}"
+        return f"an exception ended it: {evidence.detail['exception']}: {evidence.detail['text']}"
     if evidence.metric != HEARTBEAT:
         return f"no report since iteration {evidence.last_clean}, while others went on"
     where = "" if evidence.phase is None else f", last seen in {evidence.phase.label}"

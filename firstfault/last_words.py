@@ -34,7 +34,26 @@ def ending(kind: str, error: BaseException | None, where: str, phase: str, rank:
     thread = f" in thread {where}" if where and error is not None else ""
     told = "" if error is None else text_of(error).partition("\n")[0]
     text = f"rank {rank} was ended by {name}{thread} in {phase}{': ' if told else ''}{told}"
-    return {"kind": kind, "code": name, "phase": phase, "text": text[:300]}
+    ended = kind == "signal" or not where
+    return {"kind": kind, "code": name, "phase": phase, "text": text[:300], "ended": ended}
+
+
+def is_on_purpose(error: BaseException | None) -> bool:
+    """Whether nothing went wrong: no exception, or one by which a program leaves."""
+    return (
+        error is None
+        or isinstance(error, GeneratorExit)
+        or (isinstance(error, SystemExit) and not error.code)
+    )
+
+
+def on_its_way(since: BaseException | None = None) -> BaseException | None:
+    """What was raised and is perhaps caught by nobody, where this is called in ``finally``.
+
+    Not what leaves on purpose, nor what was on its way before (``since``).
+    """
+    error = sys.exc_info()[1]
+    return None if error is since or is_on_purpose(error) else error
 
 
 class ExceptionHooks:

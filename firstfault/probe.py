@@ -16,15 +16,16 @@ import atexit
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from types import TracebackType
 from typing import Any
 
 from . import forks
 from .emitters import Counts, Emitter, open_emitter
-from .last_words import ExceptionHooks, SigtermHandler, ending
-from .launch import Launch, launch_from
+from .last_words import ExceptionHooks, SigtermHandler, ending, is_on_purpose, on_its_way
+from .launch import Launch
+from .probe_checks import checked_iteration, checked_launch, checked_model, checked_sink
 from .probe_config import ProbeConfig
 from .probe_edge import OFF, Guarded, harmless, log
 from .probe_news import News
@@ -40,6 +41,7 @@ class Probe(Guarded):
     given; ``sink`` is ``file.jsonl``, ``http://host:8080`` or ``kafka://host:9092``, or in FIRSTFAULT_SINK.
     ``mesh`` is an ordered list of [axis, size], slowest first, or a mapping of ranks to coordinates.
     What else is ``declared`` becomes part of the ``run_start`` event, ``sharding="zero1"`` for instance.
+    ``strict``, or FIRSTFAULT=strict: what cannot start raises, here and never later.
 
     >>> import tempfile, pathlib
     >>> log = pathlib.Path(tempfile.mkdtemp()) / "run.jsonl"
@@ -59,6 +61,7 @@ class Probe(Guarded):
         world_size: int | None = None,
         mesh: Sequence[Sequence[object]] | Mapping[str, Mapping[str, int]] | None = None,
         config: ProbeConfig | None = None,
+        strict: bool = False,
         **declared: object,
     ) -> None:
         super().__init__()
@@ -68,20 +71,26 @@ class Probe(Guarded):
         self._next_iteration = 0
         self._stepped_s: float | None = None
         self._is_child = self._has_crashed = self._has_told_unmeasured = False
+        self._handled = on_its_way()
+        self._ended_by: BaseException | None = None  # what was on its way when the probe was closed
         self._hooks: ExceptionHooks | None = None
         self._sigterm: SigtermHandler | None = None
         self._news = News(self.launch, 1.0, lambda: (0, 0))
-        if os.environ.get("FIRSTFAULT", "").lower() in OFF:
+        told = os.environ.get("FIRSTFAULT", "").lower()
+        if told in OFF:
             return  # nothing was started, and `is_on` is False
         try:
-            self.launch = _launch(run=run, rank=rank, world_size=world_size, attempt=attempt)
+            self.launch = checked_launch(run=run, rank=rank, world_size=world_size, attempt=attempt)
             self.config = config or ProbeConfig()
-            self._open(os.fspath(sink or os.environ.get("FIRSTFAULT_SINK", "")))
+            self._open(checked_sink(os.fspath(sink or os.environ.get("FIRSTFAULT_SINK", ""))))
             self._given = {"world_size": self.launch.world_size, "mesh": mesh, **declared}
             self._declare_start()
         except Exception as error:  # the outer edge of the probe: a job of a thousand ranks starts without it
             self.is_on = False
+            if strict or told == "strict":
+                raise
             self.note_error("start", error)
+            log.error("firstfault: NO TELEMETRY of rank %d is sent (strict=True raises here)", self.rank)
 
     @property
     def rank(self) -> int:
@@ -111,16 +120,16 @@ class Probe(Guarded):
     @harmless
     def log(self, /, *, iteration: int, microbatch: int | None = None, **metrics: Any) -> None:
         """Send values of ``iteration``: numbers, text, checksums under names that end in ``_checksum``."""
-        self._emitter.put(self._news.record(iteration, microbatch, self._captured(metrics)))
+        at = checked_iteration(iteration)
+        self._emitter.put(self._news.record(at, microbatch, self._captured(metrics)))
 
     @harmless
     def event(self, /, kind: str, *, iteration: int | None = None, **details: object) -> None:
         """Send an event: ``checkpoint`` (the last iteration in it), ``resume`` (the first to come), …"""
-        if iteration is None:
-            iteration = self._news.place[0]
-        elif kind == EventKind.RESUME.value:
-            self._next_iteration = iteration
-        self._emitter.put(self._news.event(EventKind(kind), iteration, details))
+        at = self._news.place[0] if iteration is None else checked_iteration(iteration)
+        if iteration is not None and kind == EventKind.RESUME.value:
+            self._next_iteration = at
+        self._emitter.put(self._news.event(EventKind(kind), at, details))
 
     @harmless
     def declare(self, /, **fields: object) -> None:
@@ -143,6 +152,7 @@ class Probe(Guarded):
 
         One model at a time: the one before is let go of. For several, watch a module that holds them all.
         """
+        checked_model(model)
         if self._watch is not None:
             self._watch.detach()
             log.warning("firstfault: another model is watched from now on, and the one before no more")
@@ -159,7 +169,7 @@ class Probe(Guarded):
     @harmless
     def step(self, /, loss: Any = None, *, iteration: int | None = None, **metrics: Any) -> None:
         """The end of an iteration, after ``optimizer.step()``; iterations are counted where none is given."""
-        iteration = self._next_iteration if iteration is None else iteration
+        iteration = self._next_iteration if iteration is None else checked_iteration(iteration)
         self._next_iteration = iteration + 1
         self._news.place = (iteration, Phase.STATE.label)
         now_s = time.monotonic()
@@ -180,6 +190,7 @@ class Probe(Guarded):
         if not self.is_on:
             return
         until_s = time.monotonic() + timeout_s
+        self._ended_by = on_its_way(since=self._handled)
         self._end(timeout_s / 2)
         self.is_on = False
         try:
@@ -193,8 +204,7 @@ class Probe(Guarded):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        is_wanted = isinstance(error, GeneratorExit) or (isinstance(error, SystemExit) and not error.code)
-        if error is not None and not is_wanted:
+        if not is_on_purpose(error):
             self._say_last_words("exception", error, "")
         self.close()
 
@@ -204,12 +214,9 @@ class Probe(Guarded):
         self._watch = None
 
     def _open(self, sink: str) -> None:
-        if not sink:
-            raise ValueError("sink must be a file, http://… or kafka://…, or FIRSTFAULT_SINK must say it")
         self._news = News(self.launch, self.config.heartbeat_s, self._losses)
-        self._emitter: Emitter = open_emitter(
-            sink, self.config.emitter, self.launch, each_round=self._each_round
-        )
+        self._open_emitter = partial(open_emitter, sink, self.config.emitter, self.launch)
+        self._emitter: Emitter = self._open_emitter(each_round=self._each_round)
         self.is_on = True
         if self.config.last_words:
             self._hooks = ExceptionHooks(self._say_last_words)
@@ -262,7 +269,7 @@ class Probe(Guarded):
         atexit.unregister(self.close)
         if self._is_child:
             return
-        if self._hooks is not None:
+        if self._hooks is not None and self._ended_by is None:
             self._hooks.remove()
         if self._sigterm is not None:
             self._sigterm.remove()
@@ -270,23 +277,23 @@ class Probe(Guarded):
             watch, self._watch = self._watch, None
             watch.close(timeout_s)
         # of one rank alone: whoever is done before the others must not end their run
-        self._news.end(max(self._next_iteration - 1, 0), is_whole=not self._has_crashed and not self.rank)
+        is_whole = not self._has_crashed and self._ended_by is None and not self.rank
+        self._news.end(max(self._next_iteration - 1, 0), is_whole=is_whole)
 
     def _say_last_words(self, kind: str, error: BaseException | None, where: str) -> None:
         """An event of what ends this process, or a thread of it."""
-        if not self.is_on or self._is_child:
+        is_late = not self.is_on and error is not None and error is self._ended_by and not self._has_crashed
+        if self._is_child or not (self.is_on or is_late):
             return
         self._has_crashed = self._has_crashed or kind == "signal" or not where
         iteration, phase = self._news.place
         details = ending(kind, error, where, phase, self.rank)
         fields = {**details, "host": self.launch.host}
-        self._emitter.put(self._news.event(EventKind.HARDWARE, iteration, fields))
+        emitter = self._open_emitter() if is_late else self._emitter
+        emitter.put(self._news.event(EventKind.HARDWARE, iteration, fields))
+        if is_late:
+            emitter.close(1.0)
 
     def _on_sigterm(self) -> None:
         self._say_last_words("signal", None, "SIGTERM")
         self.close()
-
-
-def _launch(**given: Any) -> Launch:
-    """What the launcher says, less what is given."""
-    return replace(launch_from(os.environ), **{name: it for name, it in given.items() if it is not None})

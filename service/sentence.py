@@ -1,7 +1,6 @@
 """A verdict in one sentence: what happened, on which rank, since which iteration.
 
-Works on the verdict's JSON, so that the terminal, the worker and what reads a stored verdict say the
-same words.
+Works on the verdict's JSON, so that whatever reads a stored verdict says the same words.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from .hang_words import hang_words, pause_words
+from .hang_words import LAST_WORDS, hang_words, pause_words
 from .ink import clean
 from .metric_words import METRIC_WORDS, NONFINITE_WORDS
 from .rank_words import rank_words
@@ -197,7 +196,8 @@ def since(first: Mapping[str, Any], *, is_curve: bool = False) -> str:
     interval = first.get("interval") or [None, None]
     low, high = interval[0], interval[1]
     attempt = f" of attempt {first['attempt']}" if first.get("attempt") else ""
-    words = f"since iteration {first['iteration']}{attempt}"
+    when = "at" if first.get("metric") == LAST_WORDS else "since"
+    words = f"{when} iteration {first['iteration']}{attempt}"
     if low is None:
         never = "(or earlier)" if is_curve else "(it was never seen clean before)"
         return f"{words} {never}" if high is not None else words

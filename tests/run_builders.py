@@ -94,8 +94,8 @@ class SyntheticRun:
             self.set(name, "NaN", start, start + 1, first).set(name, "NaN", start + 1)
         return self.set("grad_norm", "NaN", start)
 
-    def tell(self, kind: str, iteration: int, rank: int = 0, **fields: Any) -> SyntheticRun:
-        self.events.append(self._event(kind, iteration, rank, **fields))
+    def tell(self, event: str, iteration: int, rank: int = 0, **fields: Any) -> SyntheticRun:
+        self.events.append(self._event(event, iteration, rank, **fields))
         return self
 
     def lines(self) -> list[bytes]:
@@ -106,8 +106,8 @@ class SyntheticRun:
     def _named(self, iteration: int, rank: int) -> Json:
         return {"run": "job", "rank": rank, "iteration": iteration, "attempt": self.attempt}
 
-    def _event(self, kind: str, iteration: int, rank: int = 0, **fields: Any) -> Json:
-        return {"event": kind} | self._named(iteration, rank) | fields
+    def _event(self, event: str, iteration: int, rank: int = 0, **fields: Any) -> Json:
+        return {"event": event} | self._named(iteration, rank) | fields
 
 
 def digest(*parts: object) -> str:

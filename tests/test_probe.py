@@ -73,6 +73,51 @@ def test_a_probe_that_cannot_start_is_off(caplog: pytest.LogCaptureFixture) -> N
     assert all(line.startswith("firstfault: ") for line in caplog.messages)  # who speaks, in a job's log
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"sink": "ftp://host"}, "sink must be"),
+        ({"sink": "broker-1:9092"}, "sink must begin with"),
+        ({"sink": ""}, "sink must be"),
+        ({"rank": -1}, "rank must be an integer from 0"),
+        ({"rank": 4, "world_size": 4}, "rank must be below world_size"),
+        ({"world_size": 0}, "world_size must be an integer from 1"),
+        ({"run": "a\nb"}, "run must be text"),
+    ],
+    ids=str,
+)
+def test_what_cannot_start_is_said_loudly_or_raises_where_that_is_asked_for(
+    given: dict[str, Any],
+    words: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    arguments = {"run": "r", "rank": 0, "sink": str(tmp_path / "run.jsonl"), **given}
+    assert not firstfault.Probe(**arguments).is_on
+    assert any(record.levelname == "ERROR" and "NO TELEMETRY" in record.message for record in caplog.records)
+    with pytest.raises(ValueError, match=words):
+        firstfault.Probe(strict=True, **arguments)
+    monkeypatch.setenv("FIRSTFAULT", "strict")
+    with pytest.raises(ValueError, match=words):
+        firstfault.Probe(**arguments)
+
+
+def test_a_strict_probe_raises_nothing_once_it_is_there(tmp_path: Path) -> None:
+    sink = tmp_path / "run.jsonl"
+    with firstfault.Probe(run="r", rank=0, sink=sink, strict=True) as probe:
+        bad: Any = "not a model"
+        probe.watch(bad)
+        probe.log(iteration=-1, loss=1.0)
+        probe.log(iteration=2**60, loss=1.0)
+        probe.step(1.0, iteration=-5)
+        probe.event("checkpoint", iteration=-1)
+        assert probe.errors == 5
+        probe.step(1.0)
+    assert [line["iteration"] for line in lines_of(sink) if "loss" in line] == [0]
+    assert all(interpret(line).rejections == () for line in lines_of(sink))
+
+
 def test_the_environment_turns_the_probe_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FIRSTFAULT", "off")
     with firstfault.Probe(run="r", rank=0, sink=str(tmp_path / "run.jsonl")) as probe:

@@ -52,6 +52,32 @@ def test_a_crash_leaves_its_last_words_and_no_end_of_the_run(tmp_path: Path) -> 
     assert "rank 0 was ended by RuntimeError in backward: CUDA error" in str(verdict)
 
 
+def test_an_exception_that_passes_a_close_is_told_after_it_and_the_run_did_not_end(tmp_path: Path) -> None:
+    program = job("""
+    try:
+        probe.step(1.0)
+        raise KeyError("missing")
+    finally:
+        probe.close()
+    """)
+    done = run_job(program, str(tmp_path / "run.jsonl"))
+    assert done.returncode == 1
+    (words,) = events(tmp_path / "run.jsonl", "hardware")
+    assert (words["code"], words["ended"]) == ("KeyError", True)
+    assert events(tmp_path / "run.jsonl", "run_end") == []
+
+
+def test_an_exception_that_is_caught_after_a_close_was_no_crash(tmp_path: Path) -> None:
+    program = job("""
+    try:
+        raise StopIteration
+    except StopIteration:
+        probe.close()
+    """)
+    assert run_job(program, str(tmp_path / "run.jsonl")).returncode == 0
+    assert events(tmp_path / "run.jsonl", "hardware") == []
+
+
 def test_a_thread_that_dies_is_told_and_the_run_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     body = """
