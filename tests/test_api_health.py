@@ -257,7 +257,7 @@ def test_messages_of_alert_channels_wait_from_when_they_are_due(api: Seeded) -> 
         "detail": "",
     }
     row |= {"state": "waiting", "attempts": 0, "created_at": now - 50.0, "due_at": now - 1.0, "kind": "alert"}
-    odd = [
+    odd: list[dict[str, object]] = [
         {"id": "1"},
         {"id": "2", "kind": "refresh", "created_at": now - 9000.0, "due_at": now - 5.0},
         {"id": "3", "kind": "reminder", "created_at": now - 9000.0, "due_at": now + 9000.0},

@@ -16,6 +16,8 @@ from service.checkpoints import Checkpoint, RunState
 from service.cli import app
 from service.retention import Pruner, prune
 from service.retention_config import RetentionConfig
+from service.store_config import StoreConfig
+from service.store_figures import store_bytes, unsent_by_channel
 from service.tables import (
     changes,
     evidence,
@@ -38,8 +40,8 @@ CONFIG = RetentionConfig(prune_every_s=0.05, prune_rows=3)
 
 
 @pytest.fixture
-def api(tmp_path: Path) -> Iterator[Seeded]:
-    with seeded(tmp_path) as one:
+def api(tmp_path: Path, store_config: StoreConfig) -> Iterator[Seeded]:
+    with seeded(tmp_path, store_config=store_config) as one:
         yield one
 
 
@@ -137,7 +139,12 @@ def test_history_of_runs_that_are_gone_goes_too_once_it_is_old(api: Seeded, tmp_
     assert [path.name for path in folder.iterdir() if path.name != "windows"] == [run_id]
 
 
-def test_a_dry_run_counts_the_same_and_changes_nothing(api: Seeded, tmp_path: Path) -> None:
+def test_a_dry_run_counts_the_same_and_changes_nothing(tmp_path: Path) -> None:
+    with seeded(tmp_path) as api:
+        check_dry_run(api, tmp_path)
+
+
+def check_dry_run(api: Seeded, tmp_path: Path) -> None:
     folder = tmp_path / "history"
     write(folder, named(noise(200), "old")).close()
     for path in folder.rglob("*"):
@@ -153,6 +160,14 @@ def test_a_dry_run_counts_the_same_and_changes_nothing(api: Seeded, tmp_path: Pa
     assert (expected["runs"], expected["history"]) == (1, 1)
     said = CliRunner().invoke(app, ["prune", "--data", str(tmp_path)])
     assert said.stdout == "nothing is old enough to be removed\n"
+
+
+def test_both_databases_say_how_large_they_are_and_what_waits(api: Seeded) -> None:
+    api.put("one", an_incident())
+    with api.store.database.read() as db:
+        assert store_bytes(db) > 8192
+        waiting, since = unsent_by_channel(db, time.time())["kafka"]
+    assert (waiting, time.time() - since < 60.0) == (1, True)
 
 
 def test_the_worker_prunes_beside_its_work(api: Seeded) -> None:
