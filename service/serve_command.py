@@ -24,7 +24,9 @@ from .edge import tell
 from .errors import AlreadyRunning, ConfigError, ServiceError
 from .folder_lock import FolderLock
 from .logs import log_to
+from .serve_config import ServeConfig
 from .supervisor import ChildState, Supervisor
+from .tls_files import Certificate
 
 if TYPE_CHECKING:
     from .api.serving import ApiServer
@@ -83,7 +85,7 @@ def run_serve(request: ServeRequest) -> int:
         stack.callback(FolderLock(request.data, "serve").release)
         database = _open_store(request.data, settings, stack)
         if settings.serve.tls_cert:
-            _check_certificate(settings)
+            _certificate(settings.serve).check()
         listener = stack.enter_context(listen(settings.serve.host, settings.serve.port))
         sink = _make_sink(request, settings)
         stack.callback(sink.close)
@@ -151,10 +153,8 @@ def _open_store(data: Path, settings: Settings, stack: ExitStack) -> Database:
     return database
 
 
-def _check_certificate(settings: Settings) -> None:
-    from .api.serving import Certificate
-
-    Certificate(path=settings.serve.tls_cert, key=settings.serve.tls_key).check()
+def _certificate(serve: ServeConfig) -> Certificate:
+    return Certificate(path=serve.tls_cert, key=serve.tls_key)
 
 
 def _make_sink(request: ServeRequest, settings: Settings) -> Sink:
@@ -169,7 +169,7 @@ def _make_server(
     request: ServeRequest, settings: Settings, database: Database, sink: Sink
 ) -> tuple[ApiServer, Supervisor]:
     from .api.app import make_app
-    from .api.serving import Certificate, make_server
+    from .api.serving import make_server
     from .intake import IntakeCounts, make_intake_router
     from .intake_metrics import IntakeCollector
     from .page.routes import make_page_router
@@ -193,7 +193,7 @@ def _make_server(
         host=serve.host,
         port=serve.port,
         trusted_proxies=serve.trusted_proxies,
-        certificate=Certificate(path=serve.tls_cert, key=serve.tls_key) if serve.tls_cert else None,
+        certificate=_certificate(serve) if serve.tls_cert else None,
     )
     supervisor = Supervisor(
         worker_command(request), settings.serve, is_stopping=lambda: bool(server.should_exit)

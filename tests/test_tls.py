@@ -12,9 +12,10 @@ import httpx2
 import pytest
 import trustme
 
-from service.api.serving import Certificate
+from service.doctor.serving import review_serving
 from service.errors import ConfigError
 from service.serve_config import ServeConfig
+from service.tls_files import Certificate
 
 from .api_builders import Seeded, seeded, served
 
@@ -105,3 +106,27 @@ def test_only_a_named_proxy_is_believed_about_who_asks(api: Seeded, trusted: lis
     with served(api.app, trusted_proxies=trusted) as (port, _), httpx2.Client() as client:
         answer = client.get(f"http://127.0.0.1:{port}/v1/runs", headers=forwarded)
     assert answer.status_code == status  # 403: who is not this machine needs a token
+
+
+@pytest.mark.parametrize(
+    ("serve", "told"),
+    [
+        ({}, []),
+        ({"host": "localhost"}, []),
+        ({"host": "0.0.0.0"}, [("warn", "without TLS: tokens go over the network in the clear")]),
+        ({"tls_cert": "/no/such"}, [("fail", "/no/such: No such file or directory")]),
+        ({"trusted_proxies": ("0.0.0.0/0",)}, [("warn", "believes 0.0.0.0/0")]),
+        ({"trusted_proxies": ("10.1.0.0/16",)}, []),
+    ],
+)
+def test_settings_that_leave_the_service_open_are_told(
+    serve: dict[str, object], told: list[tuple[str, str]]
+) -> None:
+    found = list(review_serving(ServeConfig(**serve)))  # type: ignore[arg-type]  # one of each type
+    assert [one.state.value for one in found] == [state for state, _ in told]
+    assert all(words in one.found for (_, words), one in zip(told, found, strict=True))
+
+
+def test_a_certificate_that_can_be_used_leaves_nothing_to_say(certificate: Certificate) -> None:
+    serve = ServeConfig(host="0.0.0.0", tls_cert=certificate.path, tls_key=certificate.key)
+    assert list(review_serving(serve)) == []

@@ -6,14 +6,12 @@ uvicorn waits for open answers before it ends the lifespan, and a stream is an a
 from __future__ import annotations
 
 import socket
-import ssl
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import uvicorn
 from fastapi import FastAPI
 
-from service.errors import ConfigError
+from service.tls_files import Certificate
 
 from .patience import PatientProtocol
 
@@ -45,27 +43,6 @@ class ApiServer(uvicorn.Server):
         assert isinstance(app, FastAPI)
         app.state.hub.close()
         await super().shutdown(sockets)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Certificate:
-    """Files that TLS needs; ``key`` is empty where it is in the same file."""
-
-    path: str
-    key: str = ""
-
-    def check(self) -> None:
-        """Load them once, so that what is wrong with them is told before anything begins.
-
-        Raises:
-            ConfigError: missing, no certificate, or a key that is not its own.
-        """
-        try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.path, self.key or None, password="")
-        except (OSError, ssl.SSLError) as error:
-            where = f"{self.path}{f' and {self.key}' if self.key else ''}"
-            reason = error.strerror or str(error)
-            raise ConfigError(f"serve.tls_cert and serve.tls_key: {where}: {reason}") from error
 
 
 def make_server(

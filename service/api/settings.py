@@ -38,8 +38,9 @@ class ApiConfig:
     requests_per_second: float = 100.0
     """Requests of one token, or without one of one address, in the long run: a page that is looked at asks
     a few a second, and a core answers some thousand."""
-    request_burst: int = 1000
-    """Requests that may come at once before that rate holds: a script that reads many incidents."""
+    request_burst: int = 2000
+    """Requests that may come at once before that rate holds: a script that reads many incidents, or a
+    thousand open pages that come back after a restart."""
     telemetry_per_second: float = 2000.0
     """The same for telemetry, of which twice as many may come at once: every rank of a job may send with
     one token, each about one body a second."""

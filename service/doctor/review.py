@@ -10,6 +10,7 @@ from ingest.errors import UnreadableInput
 from ..config import Settings
 from .endpoint import protocol_of
 from .finding import Finding, fail, warn
+from .serving import review_serving
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
@@ -18,6 +19,7 @@ _BY_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 def review(settings: Settings) -> Iterator[Finding]:
     """What a look at the settings alone shows; nothing where all is well."""
+    yield from review_serving(settings.serve)
     client = settings.kafka.client
     yield from _names(client)
     protocol = protocol_of(client)
