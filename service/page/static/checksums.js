@@ -77,14 +77,15 @@ function summary(told) {
 function group(one, told) {
   const vote = one.votes[told.chosen];
   const kinds = one.cells[told.chosen].map((code) => kind(code, vote));
-  const cells = one.ranks.map((rank, at) => cell(rank, one.hosts[at], kinds[at], valueOf(one.cells[told.chosen][at], vote)));
+  const cells = one.ranks.map((_, at) => cell(one, at, kinds[at], valueOf(one.cells[told.chosen][at], vote)));
+  const hosts = new Set(one.hosts.filter((host) => host !== null));
   const hidden = one.size - one.ranks.length;
   const place = one.place ? ` (${one.place})` : "";
   return h(
     "section",
     { class: `card group ${vote.others.length ? "differs" : ""}` },
     h("h3", null, `Group of rank ${one.group}${place}: ${counted(one.size, "member")}, ${verdict(vote, one.size)}`),
-    h("ul", { class: "cells" }, cells),
+    h("ul", { class: "cells" }, hosts.size > 1 ? byHost(one, cells) : cells),
     hidden ? h("p", { class: "since" }, `and ${hidden} more, as most of them at every check shown`) : null,
     values(one, vote, told.chosen),
     course(one, told),
@@ -110,7 +111,13 @@ function valueOf(code, vote) {
   return vote.others[code - 1]?.[0] ?? "another value";
 }
 
-function cell(rank, host, sort, value) {
+/** The cells of each host behind its name. */
+function byHost(one, cells) {
+  return one.hosts.flatMap((host, at) => (host === one.hosts[at - 1] ? [cells[at]] : [h("li", { class: "host" }, host === null ? "–" : name(host)), cells[at]]));
+}
+
+function cell(one, at, sort, value) {
+  const [rank, host] = [one.ranks[at], one.hosts[at]];
   const where = host ? `, host ${visible(host)}` : "";
   return h("li", { class: sort, title: `rank ${rank}${where}: ${value} (${WORDS[sort]})` }, h("b", null, SIGNS[sort]), ` ${rank}`);
 }

@@ -5,7 +5,7 @@ import { get } from "./api.js";
 import { copyable, fill, h, name, visible } from "./dom.js";
 import { LABEL_WORDS, STATE_SIGNS, STATE_WORDS, filters, pager, question } from "./filters.js";
 import { spark } from "./spark.js";
-import { LABELS, counted, moment, number, rankList, severityMark, spaced } from "./words.js";
+import { LABELS, ago, counted, moment, number, rankList, severityMark, spaced } from "./words.js";
 
 const PAGE = 100;
 
@@ -73,7 +73,7 @@ function row(run) {
     ["judged", h("span", { class: "narrow" }, "judged to "), number(run.judged_to_iteration), rate],
     ["covered", coverage(run.coverage)],
     ["loss", spark(run.run_id, run.revision, (columns) => (rate.textContent = pace(columns)))],
-    ["updated", moment(run.updated_at)],
+    ["updated", ago(run.updated_at)],
   ];
   return h("tr", { class: run.severity }, cells.map(([key, ...inside]) => h("td", { class: key }, inside)));
 }
@@ -108,12 +108,12 @@ function first(run) {
 
 function coverage(covered) {
   const all = covered.checks_run + covered.checks_not_run;
-  const words = [`${covered.checks_run} of ${counted(all, "check")}`];
-  if (covered.ranks) words.push(counted(covered.ranks, "rank"));
+  const words = [h("span", { class: "whole" }, `${covered.checks_run} of ${counted(all, "check")}`)];
+  if (covered.ranks) words.push(h("span", { class: "whole" }, counted(covered.ranks, "rank")));
   const gaps = [];
   if (covered.silent_ranks) gaps.push(`${covered.silent_ranks} silent`);
   if (covered.rejected) gaps.push(`${covered.rejected} rejected`);
-  return [words.join(", "), gaps.length ? h("span", { class: "tag" }, gaps.join(", ")) : null];
+  return [words, gaps.length ? h("span", { class: "tag" }, gaps.join(", ")) : null];
 }
 
 function empty() {

@@ -5,7 +5,7 @@ import { Problem, get } from "./api.js";
 import { fill, h, name, visible } from "./dom.js";
 import { pager } from "./filters.js";
 import { incidentTable } from "./incidents.js";
-import { LABELS, counted, moment, number, severityMark } from "./words.js";
+import { LABELS, ago, counted, number, severityMark } from "./words.js";
 
 const CHANCE = { more_than_chance: "▲ more than chance", may_be_chance: "○ may be chance", unknown: "– not known" };
 
@@ -42,7 +42,7 @@ function row(one) {
 
 function newest(one) {
   if (one === null) return "–";
-  return [h("span", null, severityMark(one.severity), ` ${LABELS[one.label] ?? one.label}`), h("span", { class: "since" }, name(one.run), ", ", moment(one.opened_at))];
+  return [h("span", null, severityMark(one.severity), ` ${LABELS[one.label] ?? one.label}`), h("span", { class: "since" }, name(one.run), ", ", ago(one.opened_at))];
 }
 
 /** Show one host: its devices and what accuses it. */

@@ -4,7 +4,7 @@ import { link } from "./address.js";
 import { get } from "./api.js";
 import { fill, h, name, visible } from "./dom.js";
 import { LABEL_WORDS, STATE_SIGNS, STATE_WORDS, filters, pager, question } from "./filters.js";
-import { LABELS, moment, number, rankList, severityMark, spaced } from "./words.js";
+import { LABELS, ago, moment, number, rankList, severityMark, spaced } from "./words.js";
 
 const FIELDS = [
   { key: "state", label: "State", options: STATE_WORDS },
@@ -45,7 +45,7 @@ function row(one, further) {
     ["run", name(one.run)],
     ["first", ...first(one.first)],
     ["judged", state(one)],
-    ["updated", moment(one.opened_at)],
+    ["updated", ago(one.opened_at)],
     ...(further === null ? [] : [["covered", further.cell(one)]]),
   ];
   return h("tr", { class: one.severity }, cells.map(([key, ...inside]) => h("td", { class: key }, inside)));

@@ -167,7 +167,14 @@ function badge() {
 function notice(error = "") {
   const lines = reasons.map((one) => one.detail ?? one.code);
   if (error) lines.unshift(error);
-  fill(document.getElementById("notice"), lines, () => lines.map((line) => h("p", null, "⚠ ", visible(line))));
+  fill(document.getElementById("notice"), lines, () => lines.map((line) => h("p", null, "⚠ ", linked(line))));
+}
+
+/** A reason in words: where it names a list of the API, the page's own view of it. */
+function linked(line) {
+  const found = /^(.*?)\/v1\/incidents\?([a-z]+=[a-z_]+)(.*)$/s.exec(line);
+  if (found === null) return visible(line);
+  return [visible(found[1]), h("a", { href: `/?view=incidents&${found[2]}` }, "the incidents"), visible(found[3])];
 }
 
 live.addEventListener("state", () => {

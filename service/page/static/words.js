@@ -41,6 +41,25 @@ export function moment(iso) {
   return h("time", { datetime: iso, title: `${iso.replace("T", " ").replace("Z", "")} UTC` }, shown);
 }
 
+/** How long ago; the moment itself on hovering. It keeps its age while it is shown. */
+export function ago(iso) {
+  if (!iso) return h("span", null, "–");
+  const date = new Date(iso);
+  return h("time", { datetime: iso, class: "ago", title: `${date.toLocaleString()}; ${iso.replace("T", " ").replace("Z", "")} UTC` }, age(date));
+}
+
+function age(date) {
+  const seconds = Math.max(0, (Date.now() - date.getTime()) / 1000);
+  if (seconds < 60) return "just now";
+  const steps = [[60, "min"], [3600, "h"], [86_400, "d"]];
+  const [size, unit] = steps.findLast(([least]) => seconds >= least);
+  return `${Math.floor(seconds / size)} ${unit} ago`;
+}
+
+setInterval(() => {
+  for (const one of document.querySelectorAll("time.ago")) one.textContent = age(new Date(one.dateTime));
+}, 20_000);
+
 /** `1 rank`, `8 ranks`. */
 export function counted(count, one, many = `${one}s`) {
   return `${number(count)} ${String(count) === "1" ? one : many}`;
