@@ -114,6 +114,7 @@ def _answers(api: Seeded, run_id: str, incident_id: str) -> dict[str, dict[str, 
     found["POST /v1/incidents/{incident_id}/state"] = _decisions(api, incident)
     found |= _mutes(api)
     found["GET /v1/runs"] |= _refusals(api)
+    found["GET /v1/tokens"] = _tokens(api)
     return found
 
 
@@ -156,6 +157,16 @@ def _refusals(api: Seeded) -> dict[str, Any]:
     with api.store.database.write() as db:
         forget_tokens(db)
     return dict(_shown(answer) for answer in answers)
+
+
+def _tokens(api: Seeded) -> dict[str, Any]:
+    with api.store.database.write() as db:
+        token = create_token(db, "oncall", ("read",), AT, lifetime_s=86_400.0)
+    status, body = _shown(api.client(token=token).get("/v1/tokens", headers=_HEADERS))
+    body["items"][0]["prefix"] = "ff_0f6a5c3b"  # random
+    with api.store.database.write() as db:
+        forget_tokens(db)
+    return {status: body}
 
 
 def _shown(answer: Any) -> tuple[str, Any]:

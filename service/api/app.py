@@ -33,6 +33,7 @@ from . import (
     revisions,
     runs,
     stream_route,
+    tokens,
 )
 from .context import Context
 from .frame import Frame
@@ -67,6 +68,7 @@ _ROUTERS = tuple(
         mutes,
         hosts,
         detectors,
+        tokens,
         stream_route,
         health,
         metrics,

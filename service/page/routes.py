@@ -136,6 +136,8 @@ class Document:
 
 def make_page_router() -> APIRouter:
     """The routes of the page: ``/`` and what it loads, below ``/page/``."""
+    import pyarrow.parquet  # noqa: F401  # 0.2 s that the first who asks for a curve would wait for
+
     router = APIRouter(include_in_schema=False)
     plotly = Plotly()
     files = _load()
