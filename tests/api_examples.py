@@ -161,7 +161,7 @@ def _refusals(api: Seeded) -> dict[str, Any]:
 
 def _tokens(api: Seeded) -> dict[str, Any]:
     with api.store.database.write() as db:
-        token = create_token(db, "oncall", ("read",), AT, lifetime_s=86_400.0)
+        token = create_token(db, "oncall", ("read", "write"), AT, lifetime_s=86_400.0)
     status, body = _shown(api.client(token=token).get("/v1/tokens", headers=_HEADERS))
     body["items"][0]["prefix"] = "ff_0f6a5c3b"  # random
     with api.store.database.write() as db:

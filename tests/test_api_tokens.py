@@ -25,6 +25,13 @@ def test_tokens_are_told_without_what_opens_anything(tmp_path: Path) -> None:
         assert api.client(token=trainer).get("/v1/tokens").status_code == 401
 
 
+def test_who_may_only_read_is_not_told_of_tokens(tmp_path: Path) -> None:
+    with seeded(tmp_path) as api:
+        with api.store.database.write() as db:
+            reader = create_token(db, "screen", ("read",), api.now())
+        assert api.client(token=reader).get("/v1/tokens").status_code == 403
+
+
 def test_without_tokens_the_list_is_empty(tmp_path: Path) -> None:
     with seeded(tmp_path) as api:
         assert api.client().get("/v1/tokens").json() == {"items": [], "next": None}

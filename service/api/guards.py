@@ -194,6 +194,8 @@ def scope_needed(method: str, path: str) -> TokenScope:
     """
     if path.rstrip("/") == "/v1/telemetry":
         return TokenScope.INGEST
+    if path.rstrip("/") == "/v1/tokens":
+        return TokenScope.WRITE  # who may do what is not for everybody who may look
     return TokenScope.READ if method in _SAFE_METHODS else TokenScope.WRITE
 
 
