@@ -139,6 +139,32 @@ def load_settings(
     return settings
 
 
+def with_changes(settings: Settings, changes: Mapping[str, object]) -> Settings:
+    """``settings`` with some of the detectors' changed (``detectors.explosion.loss_hold``: value).
+
+    Raises:
+        ConfigError: a key is no setting of a detector, or its value cannot be.
+    """
+    tables: dict[str, object] = {"detectors": _set_values(settings.detectors)}
+    for key, value in changes.items():
+        if not key.startswith("detectors."):
+            raise ConfigError(f"{key}: only settings of detectors can be tried: detectors.NAME.SETTING")
+        _put(tables, key, value)
+    built = _build(Settings, tables, "")
+    assert isinstance(built, Settings)
+    return dataclasses.replace(settings, detectors=built.detectors)
+
+
+def _set_values(owner: object) -> dict[str, object]:
+    """The fields of a dataclass as a file would have them; what is not set is left out."""
+    found: dict[str, object] = {}
+    for one in dataclasses.fields(owner):  # type: ignore[arg-type]  # callers pass dataclass instances
+        value = getattr(owner, one.name)
+        if value is not None:
+            found[one.name] = _set_values(value) if dataclasses.is_dataclass(value) else value
+    return found
+
+
 def names_kafka(path: Path | None = None, *, environment: Mapping[str, str] | None = None) -> bool:
     """Whether file or environment name a broker: the default address is nobody's choice.
 
@@ -155,6 +181,17 @@ def setting_keys() -> list[str]:
     return [
         key for one in dataclasses.fields(Settings) for key in _keys(one.name, getattr(Settings(), one.name))
     ]
+
+
+def detector_settings(detectors: DetectorsConfig) -> dict[str, object]:
+    """Every setting of the detectors by its full name, in order, with its value."""
+    found: dict[str, object] = {}
+    for key in _keys("detectors", detectors):
+        value: object = detectors
+        for name in key.split(".")[1:]:
+            value = getattr(value, name)
+        found[key] = value
+    return found
 
 
 def _put(tables: dict[str, object], key: str, value: object) -> None:

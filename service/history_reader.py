@@ -33,6 +33,7 @@ from .history_names import (
     windows,
 )
 from .history_parquet import metadata_of, value_names
+from .history_replay import Recorded, read_blocks
 
 MAX_CELLS = 1 << 23
 """Cells of one matrix: 8 M, 70 MB. 800 iterations of 10 000 ranks."""
@@ -181,6 +182,20 @@ class HistoryReader:
         """A metric of every rank (or of ``ranks``) in the frozen window of an incident."""
         part = self._part(0, None, ranks)
         return look(lambda files: read_matrix(files, windows(self._folder, incident_id)[:1], metric, part))
+
+    def recorded(self, run_id: str, attempt: int, run: str, *, max_cells: int) -> Recorded | None:
+        """All that is kept of single ranks of an attempt of ``run``, as blocks; None where nothing is.
+
+        Raises:
+            TooManyValuesError: it is more than ``max_cells`` values.
+        """
+        about = (run, attempt, self.layout(run_id, attempt))
+
+        def read(files: Files) -> Recorded | None:
+            found = claims(self._segments(run_id, attempt, VALUES, TAIL_VALUES))
+            return read_blocks(files, found, about, max_cells)
+
+        return look(read)
 
     def _segments(self, run_id: str, attempt: int, *kinds: str) -> list[Segment]:
         folder = attempt_folder(self._folder, run_id, attempt)

@@ -185,6 +185,7 @@ def _make_server(
         ],
         history_folder=request.data / HISTORY,
         further_reasons=lambda: _reasons(supervisor.state(), counts.refusal),
+        settings=settings,
     )
     app.state.metrics.registry.register(IntakeCollector(counts))
     serve = settings.serve

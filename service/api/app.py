@@ -16,8 +16,10 @@ from fastapi import APIRouter, Depends, FastAPI, Response
 from fastapi.responses import JSONResponse
 
 from service.access import TokenBook
+from service.config import Settings
 from service.database import Database
 from service.history_reader import HistoryReader
+from service.what_if_desk import Desk
 
 from . import (
     checksums,
@@ -34,6 +36,7 @@ from . import (
     runs,
     stream_route,
     tokens,
+    what_if,
 )
 from .context import Context
 from .frame import Frame
@@ -63,6 +66,7 @@ _ROUTERS = tuple(
         checksums,
         propagation,
         heatmap,
+        what_if,
         incidents,
         revisions,
         mutes,
@@ -84,21 +88,30 @@ def make_app(
     history_folder: Path | None = None,
     further_reasons: Callable[[], Sequence[Reason]] = tuple,
     clock: Callable[[], float] = time.time,
+    settings: Settings | None = None,
 ) -> FastAPI:
     """The API over a store; ``routers`` add what others own (telemetry in, the page).
 
     The store's schema is up to date: whoever starts the service has seen to that. ``history_folder`` is
     where the worker keeps curves, if it is on this machine; ``further_reasons`` what its starter knows to
-    be amiss.
+    be amiss; ``settings`` are those that the worker judges with.
     """
-    config = config or ApiConfig()
+    config, settings = config or ApiConfig(), settings or Settings()
     cells = config.max_matrix_cells
     history = None if history_folder is None else HistoryReader(history_folder, max_cells=cells)
     context = Context(
-        database=database, config=config, clock=clock, history=history, further_reasons=further_reasons
+        database=database,
+        config=config,
+        clock=clock,
+        history=history,
+        history_folder=history_folder,
+        detectors=settings.detectors,
+        lateness_iterations=settings.pipeline.alignment.lateness_iterations,
+        further_reasons=further_reasons,
     )
     app = _bare_app()
     app.state.context = context
+    app.state.desk = Desk()
     app.state.metrics = ApiMetrics(context)
     app.state.hub = Hub(database, config, app.state.metrics.streams.set)
     add_handlers(app)

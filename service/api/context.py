@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from fastapi import Request
 
+from detectors.registry import DetectorsConfig
+from ingest.alignment import AlignmentConfig
 from service.database import Database
 from service.history_reader import HistoryReader
 
@@ -31,6 +34,11 @@ class Context:
     """Seconds since 1970: what stale, muted and expired are measured against."""
     history: HistoryReader | None = None
     """Curves and values of ranks; None where no worker of this machine keeps any."""
+    history_folder: Path | None = None
+    """Where the worker of this machine keeps them."""
+    detectors: DetectorsConfig = field(default_factory=DetectorsConfig)
+    """What the worker judges with, and other settings are compared with."""
+    lateness_iterations: int = AlignmentConfig().lateness_iterations
     further_reasons: Callable[[], Sequence[Reason]] = tuple
     """What whoever started the service knows to be amiss; told by `/readyz`."""
 

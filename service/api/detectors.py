@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
+from service.config import detector_settings
 from service.feedback import Counts, detector_counts, precision_interval
 
 from .answers import answer
@@ -58,12 +59,32 @@ class DetectorList(Answer):
     items: list[DetectorFeedback]
 
 
+class Setting(Answer):
+    """One setting."""
+
+    name: str = Field(description="In full: `detectors.explosion.loss_hold`.")
+    value: Any = Field(description="Null where it is not set.")
+
+
+class SettingList(Answer):
+    """All settings of the detectors."""
+
+    items: list[Setting]
+
+
 @router.get("", response_model=DetectorList, summary="What people made of each detector's alarms")
 def get_detectors(request: Request) -> Response:
     """Counts by detector and pattern, and the precision that people's marks give, with its interval."""
     with context_of(request).database.read() as db:
         counts = detector_counts(db)
     return answer(DetectorList(items=feedback(counts)))
+
+
+@router.get("/settings", response_model=SettingList, summary="The settings of the detectors")
+def get_settings(request: Request) -> Response:
+    """What the worker judges with, by full name: what `what-if` may be asked to change."""
+    found = detector_settings(context_of(request).detectors)
+    return answer(SettingList(items=[Setting(name=name, value=value) for name, value in found.items()]))
 
 
 def feedback(counts: Sequence[Counts]) -> list[DetectorFeedback]:

@@ -32,7 +32,7 @@ _PROBLEMS = {
     "401": "A token is needed, or this one is not valid.",
     "403": "The token lacks the scope; or, without tokens, the request comes from elsewhere.",
     "404": "There is no such thing.",
-    "409": "It cannot become that from what it is.",
+    "409": "It cannot be, from what it is or what is kept of it.",
     "412": "It has changed since.",
     "413": "The body is too large.",
     "422": "A parameter or the body breaks a rule.",
@@ -135,7 +135,7 @@ def _problems_of(path: str, method: str, operation: Json) -> list[str]:
         found += ["400", "413"]
     if any(one["name"].lower() == "if-match" for one in operation.get("parameters", [])):
         found.append("412")
-    if path.endswith("/state"):
+    if path.endswith(("/state", "/what-if")):
         found.append("409")
     return sorted(found)
 
