@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from firstfault.mesh import Layout
 from service.access import create_token, forget_tokens
 from service.tables import changes, health, incidents, runs
 from service.triage_tables import incident_revisions, mutes
+from service.what_if_desk import Desk
+from service.what_if_history import Question
 
 from .api_builders import Json, Seeded, served
 from .block_builders import block
@@ -104,6 +106,7 @@ def _answers(api: Seeded, run_id: str, incident_id: str) -> dict[str, dict[str, 
         "GET /v1/hosts": ["/v1/hosts"],
         "GET /v1/hosts/{host}": ["/v1/hosts/node-00"],
         "GET /v1/detectors": ["/v1/detectors"],
+        "GET /v1/detectors/settings": ["/v1/detectors/settings"],
         "GET /healthz": ["/healthz"],
         "GET /readyz": ["/readyz"],
     }
@@ -112,7 +115,7 @@ def _answers(api: Seeded, run_id: str, incident_id: str) -> dict[str, dict[str, 
         for name, paths in asked.items()
     }
     found["POST /v1/incidents/{incident_id}/state"] = _decisions(api, incident)
-    found |= _mutes(api)
+    found |= _mutes(api) | _trials(api, run)
     found["GET /v1/runs"] |= _refusals(api)
     found["GET /v1/tokens"] = _tokens(api)
     return found
@@ -145,6 +148,29 @@ def _mutes(api: Seeded) -> dict[str, Any]:
     }
     found["POST /v1/mutes"]["201"]["id"] = "5f0c3b1d9a7e"
     return found
+
+
+class _QuickDesk(Desk):
+    """Answers at once that the first incident would be a suspicion."""
+
+    def _in_a_process(self, question: Question) -> tuple[Mapping[str, Any] | None, str]:
+        first, *others = question.verdict["incidents"]
+        doubted = {**first, "certainty": "suspected", "severity": "warning"}
+        return {**question.verdict, "label": "healthy", "incidents": [doubted, *others]}, ""
+
+
+def _trials(api: Seeded, run: str) -> dict[str, Any]:
+    path = f"{run}/what-if"
+    body = {"settings": {"detectors.explosion.norm_hold": 100.0}}
+    refused = api.client().post(path, json=body, headers=_HEADERS)
+    api.app.state.desk = _QuickDesk()
+    told = api.client().post(path, json=body, headers=_HEADERS)
+    shown = {**told.json(), "id": "9b1d0c6f2a7e4853"}
+    again = "GET /v1/runs/{run_id}/what-if/{inquiry_id}"
+    return {
+        "POST /v1/runs/{run_id}/what-if": {"200": shown, **dict([_shown(refused)])},
+        again: {"200": shown},
+    }
 
 
 def _refusals(api: Seeded) -> dict[str, Any]:
