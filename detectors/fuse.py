@@ -98,7 +98,7 @@ def _incidents(
 ) -> list[Incident]:
     """The incidents of one attempt by first position; ``before`` are those of earlier attempts."""
     facts = findings.facts
-    hosts = {rank: place_of(rank, facts)[0] for rank in facts.ranks}
+    hosts = {rank: place_of(rank, facts)[0] for rank in facts.ranks} if findings.evidence else {}
     certain = doubt_computations(findings.evidence, findings.annotations)
     doubted = doubt_objectives(certain, facts.metrics)
     drafts = draft_incidents(doubt_crowds(doubted, hosts, facts.layout))

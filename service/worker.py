@@ -140,7 +140,7 @@ class Worker:
             self._journal.store_works()
         self._handed_out.extend(self._poll(source))
         self._take_all()
-        if time.monotonic() - self._judged_at_s >= self._config.judge_every_s:
+        if self._docket.is_urgent or time.monotonic() - self._judged_at_s >= self._config.judge_every_s:
             self._judge(self._config.judge_at_most_s)
         if self._is_time_to_save():
             self._save(source)
@@ -190,6 +190,7 @@ class Worker:
         self._heard_at_s = time.monotonic()
         self._records_unsaved += len(batch) + len(batch.events) + len(batch.rejected)
         self._journal.heard(batch)
+        self._docket.hear(batch)
         count_by_reason(self._counted, batch.rejected)
         if self._outlet is not None and batch.rejected:
             self._outlet.dead_letters(batch.rejected)
@@ -246,8 +247,7 @@ class Worker:
                 self._say(sentence)
 
     def _hear_of_the_outside(self) -> None:
-        done = self._outlet.acknowledged() if self._outlet is not None else []
-        if done:
+        if self._outlet is not None and (done := self._outlet.acknowledged()):
             self._store.mark_sent(done)
 
     # -- checkpoints
