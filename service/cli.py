@@ -18,6 +18,7 @@ except ModuleNotFoundError:
     sys.stderr.write("firstfault: commands need all dependencies: install without --no-deps\n")
     raise SystemExit(3) from None
 
+from .alerts_cli import app as alerts_app
 from .canary_cli import canary
 from .compare_cli import COMPARE_STATUSES, compare
 from .drill_cli import app as drill_app
@@ -44,6 +45,7 @@ app.add_typer(config_app, name="config")
 app.add_typer(drill_app, name="drill")
 app.add_typer(token_app, name="token")
 app.add_typer(mute_app, name="mute")
+app.add_typer(alerts_app, name="alerts")
 
 
 def _tell_version(asked: bool) -> None:

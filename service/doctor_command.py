@@ -59,6 +59,7 @@ def _unheard(library: str) -> Iterator[None]:
 
 
 def _all(settings: Settings, request: DoctorRequest, *, uses_kafka: bool) -> Iterator[Finding]:
+    from .doctor.channels import look_at_channels
     from .doctor.machine import look_at_clock, look_at_codecs, look_at_disk, look_at_store
 
     yield from _settings(settings, request.config)
@@ -70,12 +71,16 @@ def _all(settings: Settings, request: DoctorRequest, *, uses_kafka: bool) -> Ite
     yield from look_at_store(request.data, settings.store)
     yield from look_at_disk(request.data)
     yield from look_at_clock(settings.store)
+    yield from look_at_channels(settings.alerts)
 
 
 def _settings(settings: Settings, config: Path | None) -> Iterator[Finding]:
+    from .doctor.channels import look_at_settings
     from .doctor.review import review
 
     found = list(review(settings))
+    channels = settings.alerts.channels
+    found += [one for name in channels if (one := look_at_settings(name, channels[name])) is not None]
     where = str(config) if config is not None else "no file, the environment and defaults"
     yield from found or [ok("settings", f"{where}: nothing is wrong with them")]
 

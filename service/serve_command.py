@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .alerts.trial import check_channels
 from .config import Settings, load_settings, names_kafka
 from .edge import tell
 from .errors import AlreadyRunning, ConfigError, ServiceError
@@ -80,6 +81,7 @@ def run_serve(request: ServeRequest) -> int:
         SpoolUnusable: the spool cannot be used.
     """
     settings = request.settings()
+    check_channels(settings.alerts)
     log_to(sys.stderr)
     with ExitStack() as stack:
         stack.callback(FolderLock(request.data, "serve").release)

@@ -16,6 +16,7 @@ from ingest.spool_source import PART, SpoolSource
 
 from .alerts.links import link_base
 from .alerts.sender import Sender
+from .alerts.trial import check_channels
 from .config import Settings
 from .folder_lock import FolderLock
 from .history_writer import HistoryWriter
@@ -144,6 +145,7 @@ def _kept(
     settings: Settings, data_dir: Path, stack: ExitStack
 ) -> tuple[Store, HistoryWriter, Callable[[], Pipeline]]:
     """What a worker keeps on the disk, and how it makes a pipeline that writes history."""
+    check_channels(settings.alerts)
     load()
     if settings.worker.compiles_beforehand:
         stack.callback(Compiler().close)

@@ -14,9 +14,11 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
+from service.alerts.config import AlertsConfig
 from service.api.app import make_app
 from service.api.serving import ApiServer, make_server
 from service.api.settings import ApiConfig
+from service.config import Settings
 from service.run_id import run_id_of
 from service.store import Store
 from service.store_config import StoreConfig
@@ -37,11 +39,18 @@ class Seeded:
         *,
         history_folder: Path | None = None,
         store_config: StoreConfig | None = None,
+        alerts: AlertsConfig | None = None,
     ) -> None:
-        self.store = Store(data_dir, store_config)
+        self.store = Store(data_dir, store_config, alerts=alerts)
         self.tenure = self.store.claim("test", ["0"]).tenure
         self.shift_s = 0.0
-        self.app = make_app(self.store.database, config, history_folder=history_folder, clock=self.now)
+        self.app = make_app(
+            self.store.database,
+            config,
+            history_folder=history_folder,
+            clock=self.now,
+            settings=Settings(alerts=alerts or AlertsConfig()),
+        )
 
     def now(self) -> float:
         """The clock of the API; ``shift_s`` sets it ahead of that of the store."""

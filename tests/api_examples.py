@@ -19,7 +19,9 @@ from sqlalchemy import update
 import firstfault
 from firstfault.mesh import Layout
 from service.access import create_token, forget_tokens
-from service.tables import changes, health, incidents, runs
+from service.alerts.config import AlertsConfig, ChannelConfig, ChannelKind
+from service.alerts.dispatch import count
+from service.tables import alert_deliveries, changes, health, incidents, runs
 from service.triage_tables import incident_revisions, mutes
 from service.what_if_desk import Desk
 from service.what_if_history import Question
@@ -33,6 +35,7 @@ EXAMPLES = ROOT / "service" / "api" / "examples.json"
 AT = 1_764_470_000.25
 """When everything happened: 2025-11-30T02:33:20.250Z."""
 _HEADERS = {"X-Request-ID": "0f6a5c"}
+_MESSAGE = "msg_5d1c0b7f2a9e4c3d8e6f1a2b3c4d5e6f"
 
 
 def make_examples(data_dir: Path, verdict: Json) -> dict[str, dict[str, Any]]:
@@ -54,7 +57,10 @@ class _Still(Seeded):
 
 @contextmanager
 def _example_store(data_dir: Path) -> Iterator[Seeded]:
-    api = _Still(data_dir, history_folder=data_dir / "history")
+    url = "https://hooks.example/firstfault"
+    oncall = ChannelConfig(kind=ChannelKind.WEBHOOK, url=url, secret_env="ONCALL_SECRET")
+    alerts = AlertsConfig(channels={"oncall": oncall})
+    api = _Still(data_dir, history_folder=data_dir / "history", alerts=alerts)
     try:
         yield api
     finally:
@@ -85,6 +91,9 @@ def _stop_clocks(api: Seeded) -> None:
         db.execute(update(incidents).values(opened_at=AT, updated_at=AT))
         for table in (changes, health, incident_revisions):
             db.execute(update(table).values(at=AT))
+        due = update(alert_deliveries).values(id=_MESSAGE, created_at=AT, due_at=AT, attempts=1)
+        db.execute(due.values(state="sent", finished_at=AT + 0.125, detail="answered 204"))
+        count(db, "oncall", "sent", AT + 0.125, "answered 204")
 
 
 def _answers(api: Seeded, run_id: str, incident_id: str) -> dict[str, dict[str, Any]]:
@@ -107,6 +116,8 @@ def _answers(api: Seeded, run_id: str, incident_id: str) -> dict[str, dict[str, 
         "GET /v1/hosts/{host}": ["/v1/hosts/node-00"],
         "GET /v1/detectors": ["/v1/detectors"],
         "GET /v1/detectors/settings": ["/v1/detectors/settings"],
+        "GET /v1/alerts/channels": ["/v1/alerts/channels"],
+        "GET /v1/alerts/deliveries": ["/v1/alerts/deliveries"],
         "GET /healthz": ["/healthz"],
         "GET /readyz": ["/readyz"],
     }
@@ -116,6 +127,8 @@ def _answers(api: Seeded, run_id: str, incident_id: str) -> dict[str, dict[str, 
     }
     found["POST /v1/incidents/{incident_id}/state"] = _decisions(api, incident)
     found |= _mutes(api) | _trials(api, run)
+    tried = client.post("/v1/alerts/channels/oncall/test", headers=_HEADERS)
+    found["POST /v1/alerts/channels/{name}/test"] = {str(tried.status_code): {"id": _MESSAGE}}
     found["GET /v1/runs"] |= _refusals(api)
     found["GET /v1/tokens"] = _tokens(api)
     return found

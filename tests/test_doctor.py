@@ -162,7 +162,7 @@ def test_without_a_broker_the_machine_alone_is_looked_at(
 ) -> None:
     assert run_doctor(DoctorRequest(data=tmp_path / "new", as_json=True)) == Exit.HEALTHY
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [one["check"] for one in found] == ["settings", "kafka", "store", "disk", "clock"]
+    assert [one["check"] for one in found] == ["settings", "kafka", "store", "disk", "clock", "alerts"]
     assert not (tmp_path / "new").exists()
 
 

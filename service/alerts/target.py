@@ -106,16 +106,12 @@ def post(
         Refused: the address is none that messages may go to.
         Unreachable: no connection, no trusted certificate, or no whole answer in time.
     """
-    parts = urlsplit(url)
-    assert parts.hostname is not None
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    addresses = check_destination(parts.hostname, port, allow_private=limits.allow_private, look_up=look_up)
-    connection = _Pinned(parts.hostname, port, addresses, _tls(limits) if parts.scheme == "https" else None)
-    connection.timeout = limits.timeout_s
+    connection, host = _connection(url, limits, look_up)
     deadline = threading.Timer(limits.timeout_s, connection.cut)
     deadline.daemon = True
     deadline.start()
     try:
+        parts = urlsplit(url)
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         connection.request("POST", target, body, dict(headers))
         response = connection.getresponse()
@@ -127,10 +123,37 @@ def post(
         # ValueError and AttributeError: what a socket that was cut under its reader raises
         if isinstance(error, TimeoutError) or connection.is_cut:
             raise Unreachable(_late(limits)) from error
-        raise Unreachable(f"{parts.hostname}: {_words(error)}") from error
+        raise Unreachable(f"{host}: {_words(error)}") from error
     finally:
         deadline.cancel()
         connection.close()
+
+
+def reach(url: str, limits: Limits, look_up: LookUp = look_up) -> None:
+    """Connect, with TLS where the address asks for it, and send nothing.
+
+    Raises:
+        Refused: the address is none that messages may go to.
+        Unreachable: no connection, or no trusted certificate.
+    """
+    connection, host = _connection(url, limits, look_up)
+    try:
+        connection.connect()
+    except OSError as error:
+        raise Unreachable(f"{host}: {_words(error)}") from error
+    finally:
+        connection.close()
+
+
+def _connection(url: str, limits: Limits, look_up: LookUp) -> tuple[_Pinned, str]:
+    """A connection to be opened, to an address that was checked, and the name of its host."""
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    addresses = check_destination(parts.hostname, port, allow_private=limits.allow_private, look_up=look_up)
+    connection = _Pinned(parts.hostname, port, addresses, _tls(limits) if parts.scheme == "https" else None)
+    connection.timeout = limits.timeout_s
+    return connection, parts.hostname
 
 
 class _Pinned(http.client.HTTPConnection):

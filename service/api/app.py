@@ -22,6 +22,7 @@ from service.history_reader import HistoryReader
 from service.what_if_desk import Desk
 
 from . import (
+    alerts,
     checksums,
     curves,
     detectors,
@@ -70,6 +71,7 @@ _ROUTERS = tuple(
         incidents,
         revisions,
         mutes,
+        alerts,
         hosts,
         detectors,
         tokens,
@@ -108,6 +110,7 @@ def make_app(
         detectors=settings.detectors,
         lateness_iterations=settings.pipeline.alignment.lateness_iterations,
         further_reasons=further_reasons,
+        alerts=settings.alerts,
     )
     app = _bare_app()
     app.state.context = context

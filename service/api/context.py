@@ -11,6 +11,7 @@ from fastapi import Request
 
 from detectors.registry import DetectorsConfig
 from ingest.alignment import AlignmentConfig
+from service.alerts.config import AlertsConfig
 from service.database import Database
 from service.history_reader import HistoryReader
 
@@ -39,6 +40,8 @@ class Context:
     detectors: DetectorsConfig = field(default_factory=DetectorsConfig)
     """What the worker judges with, and other settings are compared with."""
     lateness_iterations: int = AlignmentConfig().lateness_iterations
+    alerts: AlertsConfig = field(default_factory=AlertsConfig)
+    """The channels that people are told through."""
     further_reasons: Callable[[], Sequence[Reason]] = tuple
     """What whoever started the service knows to be amiss; told by `/readyz`."""
 

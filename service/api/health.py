@@ -13,6 +13,7 @@ from fastapi import APIRouter, Request, Response
 from sqlalchemy import Connection
 
 from service import reading
+from service.alerts.reading import failing, stands
 from service.errors import StoreError
 
 from .answers import answer
@@ -99,6 +100,9 @@ def degradations(db: Connection, context: Context) -> list[Reason]:
         of = "1 run" if silent == 1 else f"{silent} runs"
         words = f"ranks of {of} have gone silent: see /v1/incidents?label=stall"
         reasons.append(Reason("rank-silent", words, makes_stale=False))
+    for channel, why in failing(stands(db, context.clock())):
+        words = f"the alert channel {channel} does not work: {why}"
+        reasons.append(Reason("alerts-failing", words, makes_stale=False))
     return reasons
 
 
