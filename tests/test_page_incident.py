@@ -92,15 +92,46 @@ def test_escape_lets_a_decision_be_and_keys_in_a_field_are_text(page: Shown, bro
         assert "Acknowledge" in browser.text("dialog")
 
 
+def test_several_incidents_of_a_run_are_stepped_through_in_their_order(
+    page: Shown, browser: Chromium
+) -> None:
+    places = {"late": 1700, "early": 900, "middle": 1200}
+    ones = [
+        an_incident(id=name, detected_at_iteration=at, first={"iteration": at, "interval": [at - 1, at]})
+        for name, at in places.items()
+    ]
+    page.put("llama", *sorted(ones, key=lambda one: int(one["detected_at_iteration"])))
+    with serving(page.app, browser):
+        opened(browser, "early")
+        assert browser.text(".pager").startswith("incident 1 of 3")
+        press(browser, "j")
+        browser.until_text(".pager", "incident 2 of 3")
+        assert "first alarm at iteration 1200" in browser.text("#part-head")
+        assert "incident=middle" in browser.driver.current_url
+        press(browser, "k")
+        browser.until_text(".pager", "incident 1 of 3")
+        press(browser, "k")
+        browser.until_text("#part-head", "first alarm at iteration 1700")
+
+
+def test_a_revision_says_on_the_timeline_what_changed(page: Shown, browser: Chromium) -> None:
+    page.put("llama", an_incident(id="i1", certainty="suspected"))
+    with serving(page.app, browser):
+        opened(browser, "i1")
+        page.put("llama", an_incident(id="i1"))
+        browser.until_text("#part-timeline", "became worse: confirmed")
+        assert "certainty: suspected → confirmed" in browser.text("#part-timeline")
+
+
 def test_a_vote_is_redrawn_with_who_differed(judged: Shown, browser: Chromium) -> None:
     with serving(judged.start_again(), browser):
         browser.visit(f"/?run={run_id(browser, 'drift_param')}")
         browser.until(lambda: browser.look(".proof:first-child .vote"))
         rows = [row.split("\t") for row in browser.look(".proof:first-child .vote tr")]
-        assert rows[0][1:6] == ["350", "360", "370", "380", "390"]
-        assert ["✕" in "".join(row[5:]) for row in rows[1:]] == [rank == 3 for rank in range(8)]
-        assert ["✕" in "".join(row[:5]) for row in rows[1:]] == [False] * 8
-        assert "positions" not in browser.text("#part-evidence")
+        assert rows[0][1:] == ["370", "380", "390", "400"]
+        assert ["✕" in row[3] and "✕" in row[4] for row in rows[1:]] == [rank == 3 for rank in range(8)]
+        assert not any("✕" in row[1] + row[2] for row in rows[1:])
+        assert "1 of 8 ranks differs in param_checksum, where none may" in browser.text("#part-facts")
 
 
 def test_a_slow_rank_is_redrawn_beside_its_peers_with_the_threshold(judged: Shown, browser: Chromium) -> None:

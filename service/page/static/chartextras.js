@@ -17,8 +17,8 @@ export function rankLines(lines, look) {
     y: y.map((value) => (typeof value === "number" ? value : null)),
     connectgaps: false,
     zorder: 1,
-    opacity: isSuspect ? 1 : 0.35,
-    line: { width: isSuspect ? 1.4 : 0.8, color: isSuspect ? look.bad : look.line, dash: isSuspect ? "dot" : "solid" },
+    opacity: isSuspect ? 0.85 : 0.35,
+    line: { width: isSuspect ? 1.2 : 0.8, color: isSuspect ? look.bad : look.line, dash: isSuspect ? "dot" : "solid" },
     hovertemplate: `rank ${rank}: %{y} at iteration %{x}<extra></extra>`,
     showlegend: false,
   }));

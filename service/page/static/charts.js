@@ -29,12 +29,13 @@ export class Charts {
     this.slot = slot;
     fetchPlotly(); // beside what the words need, not after it
     this.heading = h("p", { class: "since" });
+    this.legend = h("p", { class: "lines" });
     this.more = h("p", { class: "controls" });
     this.near = h("button", { type: "button", class: "copy" }, "Around the onset");
     this.whole = h("button", { type: "button", class: "copy" }, "Whole run");
     this.whole.addEventListener("click", () => zoom(null));
     this.near.addEventListener("click", () => zoom(this.#onset));
-    slot.replaceChildren(h("div", { class: "caption" }, h("h3", null, "Curves"), h("span", { class: "grow" }), this.near, this.whole), this.heading, this.more);
+    slot.replaceChildren(h("div", { class: "caption" }, h("h3", null, "Curves"), h("span", { class: "grow" }), this.near, this.whole), this.heading, this.legend, this.more);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
       for (const { chart } of this.#places.values()) chart.redraw();
     });
@@ -57,6 +58,7 @@ export class Charts {
     const answers = await Promise.all(metrics.map((metric) => curve(told, metric, signal)));
     const kept = answers.filter((one) => one?.columns.iteration.length);
     this.#say(kept, told);
+    fill(this.legend, [kept.length, told.verdict.coverage.ranks, told.incident?.first.ranks], () => (kept.length ? legend(told) : []));
     this.#offer(kept, told);
     for (const [metric, { box }] of this.#places) box.hidden = !kept.some((one) => one.metric === metric);
     if (!kept.length) return;
@@ -105,6 +107,23 @@ export class Charts {
     const span = told.view.from === null ? "" : `iterations ${number(first)} to ${number(told.view.to ?? kept[0].columns.last_iteration.at(-1))}; `;
     this.heading.textContent = `${which}${span}${band}${kept.some((one) => one.is_downsampled) ? "; thinned out so that extremes stay, zoom for all" : ""}.`;
   }
+}
+
+/** What the lines and signs of the charts mean. */
+function legend({ verdict, incident }) {
+  const isOne = verdict.coverage.ranks < 2;
+  const suspects = incident?.first.ranks ?? [];
+  const shown = [
+    ["median", isOne ? "the rank" : "median"],
+    isOne ? null : ["half", "middle half"],
+    isOne ? null : ["wide", "least to greatest"],
+    suspects.length ? ["suspect", suspects.length === 1 ? `rank ${suspects[0]}, suspected` : "suspected ranks"] : null,
+    ["nan", "✕ NaN, ▲▼ infinities, each in its lane"],
+    ["last", "▼ last finite value"],
+    ["note", "◇ note"],
+    incident ? ["begin", "onset"] : null,
+  ];
+  return shown.filter((one) => one !== null).map(([kind, word]) => h("span", { class: `key k-${kind}` }, word));
 }
 
 function zoom(range) {

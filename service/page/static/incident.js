@@ -2,6 +2,7 @@
 
 import { link } from "./address.js";
 import { copyable, h, name, visible } from "./dom.js";
+import { seen } from "./seen.js";
 import { LABELS, between, counted, moment, number, rankList, severityMark, spaced } from "./words.js";
 
 /** The sentence and how sure it is. */
@@ -65,11 +66,10 @@ function certainty({ certainty: how, evidence, evidence_count: count }) {
   const [strongest] = evidence ?? [];
   if (!strongest) return spaced(how);
   const against = Object.entries(strongest.detail ?? {}).filter(([key]) => key.startsWith("why"));
-  const detectors = [...new Set(evidence.map((one) => spaced(one.detector)))].join(", ");
-  const measured = `${spaced(strongest.detector)} measured ${number(strongest.statistic)} of ${visible(strongest.metric)} where ${number(strongest.threshold)} is the limit`;
-  const more = (count ?? evidence.length) > 1 ? `; ${counted(count ?? evidence.length, "piece")} of evidence by ${detectors}` : "";
+  const rest = (count ?? evidence.length) - 1;
+  const more = rest > 0 ? `; ${counted(rest, "more piece")} of evidence` : "";
   const reasons = against.map(([, why]) => h("span", { class: "since" }, visible(why)));
-  return [h("b", null, spaced(how)), `: ${measured}${more}`, ...reasons];
+  return [h("b", null, spaced(how)), `: ${visible(seen(strongest))} (${spaced(strongest.detector)})${more}`, ...reasons];
 }
 
 function suspects(first) {

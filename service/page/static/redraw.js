@@ -9,8 +9,9 @@ const AROUND = 96; // iterations on both sides: within what is frozen of an inci
 const POINTS = 400;
 const LINES = 4; // ranks with a line of their own
 const VOTERS = 16;
-const BEFORE = 4; // columns of a vote: so many checks before it, and so many from it on
-const FROM = 6;
+const BEFORE = 2; // columns of a vote: so many checks before it, and so many from it on
+const FROM = 2;
+const SHOWN_DIGITS = 6; // of a checksum: two that differ do so in the first ones
 const VOTES = new Set(["checksum_vote", "agreement", "repeat"]);
 const RELATIVE = new Set(["peer_outlier", "slowdown"]);
 
@@ -73,10 +74,11 @@ function vote(matrix, piece) {
   const common = new Map(shown.map((at) => [at, most(matrix.values[at])]));
   const head = h("tr", null, h("th", { scope: "col" }, "Rank"), shown.map((at) => h("th", { scope: "col", class: matrix.iteration[at] === piece.iteration ? "here" : null }, number(matrix.iteration[at]))));
   const rows = matrix.ranks.map((rank, column) =>
-    h("tr", null, h("th", { scope: "row" }, `rank ${rank}`), shown.map((at) => ballot(matrix.values[at][column], common.get(at), piece.detail?.tolerance ?? 0))),
+    h("tr", null, h("th", { scope: "row" }, String(rank)), shown.map((at) => ballot(matrix.values[at][column], common.get(at), piece.detail?.tolerance ?? 0))),
   );
-  const caption = h("caption", null, `${visible(piece.metric)} at the checks around iteration ${number(piece.iteration)}; ✕ marks what differs from the most frequent value`);
-  return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Vote" }, h("table", { class: "vote" }, caption, h("thead", null, head), h("tbody", null, rows)));
+  const words = h("p", { class: "since" }, visible(piece.metric), ` at the checks around iteration ${number(piece.iteration)}; ✕ is not what most hold.`);
+  const table = h("table", { class: "vote" }, h("thead", null, head), h("tbody", null, rows));
+  return h("div", null, words, h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `Vote on ${visible(piece.metric)}` }, table));
 }
 
 function most(cells) {
@@ -90,7 +92,7 @@ function ballot(cell, common, tolerance) {
   if (cell === null) return h("td", { class: "absent" }, "–");
   const isNear = typeof cell === "number" && typeof common === "number" && Math.abs(cell - common) <= tolerance * Math.abs(common);
   const isSame = cell === common || isNear;
-  const shown = typeof cell === "number" ? number(cell) : String(cell).slice(0, 8);
+  const shown = typeof cell === "number" ? number(cell) : String(cell).slice(0, SHOWN_DIGITS);
   return h("td", { class: isSame ? null : "differs", title: String(cell) }, isSame ? shown : `✕ ${shown}`);
 }
 

@@ -25,7 +25,7 @@ export async function showRun(root, view, signal, again) {
   const part = (key) => root.querySelector(`#part-${key}`);
   fill(part("title"), [run.run, run.label, run.severity, run.sentence, run.freshness, one?.id, view], () => title(run, one, view));
   for (const [key, build] of [["head", headOf], ["steps", stepsOf], ["facts", factsOf], ["causes", causesOf], ["evidence", evidenceOf]]) {
-    fill(part(key), key === "head" ? one : [one?.id, one?.incident], () => (one === null ? [] : build(one)));
+    fill(part(key), key === "head" ? [one, told.incidents.map((other) => other.id)] : [one?.id, one?.incident], () => (one === null ? [] : [key === "head" ? pager(run, told.incidents, one) : null, ...build(one)]));
     part(key).hidden = !part(key).children.length;
   }
   fill(part("timeline"), [one, told.changes, verdict.annotations], () => (one === null ? [] : timelineOf(one, told.changes, verdict)));
@@ -36,6 +36,17 @@ export async function showRun(root, view, signal, again) {
   fill(part("others"), [told.incidents, one?.id], () => others(told.incidents, one, run));
   fill(part("coverage"), verdict.coverage, () => coverage(verdict.coverage));
   await charts.show({ run, verdict, incident: one?.incident ?? null, view }, signal);
+}
+
+/** Which of several incidents this is, and the way to the others. */
+function pager(run, incidents, one) {
+  const at = incidents.findIndex((other) => other.id === one.id);
+  if (incidents.length < 2 || at < 0) return null;
+  const to = (step, word) => {
+    const next = incidents[(at + step + incidents.length) % incidents.length];
+    return h("a", { href: link({ run: run.run_id, incident: next.id }), "data-key": `incident-${word}` }, word);
+  };
+  return h("nav", { class: "pager", "aria-label": "Incidents of this run" }, `incident ${at + 1} of ${incidents.length}: `, to(-1, "before"), " ", h("kbd", null, "k"), " ", to(1, "next"), " ", h("kbd", null, "j"));
 }
 
 function keysOf(run, incidents, one, view) {
@@ -64,6 +75,9 @@ async function ask(view, signal) {
   // without one named, the incident that the run's sentence is about, unless it came and went by itself
   const root = verdict.incidents.find((one) => one.id === run.incident_id && one.certainty !== "recovered");
   const one = given ?? (await of(root?.id ?? null));
+  // by where they lie in the run: the first is the root
+  const place = ({ first }) => [first.attempt, Number(first.iteration)];
+  items.sort((a, b) => place(a)[0] - place(b)[0] || place(a)[1] - place(b)[1]);
   return { run, verdict, incidents: items, one, changes: one === null ? [] : await askChanges(one, signal) };
 }
 
@@ -72,7 +86,7 @@ function lay(root, runId, again) {
   const place = (key, tag = "section") => h(tag, { id: `part-${key}`, class: "part" });
   const [heading, head, act, ...rest] = PARTS.map((key) => place(key));
   const by = Object.fromEntries(rest.map((one) => [one.id.slice(5), one]));
-  const left = h("div", { class: "left" }, by.charts, by.evidence, by.others, by.coverage);
+  const left = h("div", { class: "left" }, by.evidence, by.charts, by.others, by.coverage);
   const right = h("div", { class: "right" }, by.steps, by.facts, by.causes, by.timeline);
   root.replaceChildren(heading, head, act, h("div", { class: "columns" }, right, left));
   charts = new Charts(by.charts);

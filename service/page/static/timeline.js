@@ -4,27 +4,20 @@ import { get } from "./api.js";
 import { h, name, visible } from "./dom.js";
 import { LABELS, between, moment, number, spaced } from "./words.js";
 
-const PAGE = 500; // what the API gives at once by default
-const PAGES = 4;
+const LONG = 80; // characters of one side of a change
 const NEAR = 256; // iterations around the onset: an annotation further away explains nothing of it
 const TOLD = {
-  incident_new: "detected",
-  incident_worsened: "became worse",
-  incident_changed: "revised",
-  incident_withdrawn: "withdrawn: later records explain it",
+  new: "detected",
+  worsened: "became worse",
+  changed: "revised",
+  withdrawn: "withdrawn: later records explain it",
+  returned: "back: it is seen again",
 };
 
-/** What the store tells of how an incident changed: its events among those of its run. */
+/** What the incident was before, the oldest first. */
 export async function askChanges(one, signal) {
-  const found = [];
-  let place = "";
-  for (let page = 0; page < PAGES; page++) {
-    const answer = await get(`/v1/runs/${encodeURIComponent(one.run_id)}/events?kind=change&limit=${PAGE}${place}`, signal);
-    found.push(...answer.items.filter((event) => event.incident_id === one.id && event.name in TOLD));
-    if (!answer.next) break;
-    place = `&cursor=${encodeURIComponent(answer.next)}`;
-  }
-  return found;
+  const { items } = await get(`/v1/incidents/${encodeURIComponent(one.id)}/revisions`, signal);
+  return items;
 }
 
 /** Both lists, the run's first. */
@@ -53,16 +46,23 @@ function positions(incident, verdict) {
   return found.sort((a, b) => a[0] - b[0]);
 }
 
-function moments(one, changes) {
-  const found = changes.map((event) => [event.at, told(event)]);
-  if (!changes.some((event) => event.name === "incident_new")) found.push([one.opened_at, "detected"]);
+function moments(one, revisions) {
+  const found = revisions.map((revision) => [revision.at, told(revision)]);
+  if (!revisions.some((revision) => revision.kind === "new")) found.push([one.opened_at, "detected"]);
   for (const entry of one.log) {
-    found.push([entry.at, [h("b", null, spaced(entry.state)), " by ", name(entry.who), entry.note ? h("span", { class: "since" }, visible(entry.note)) : null]]);
+    const until = entry.muted_until ? [" until ", moment(entry.muted_until)] : [];
+    found.push([entry.at, [h("b", null, spaced(entry.state)), ...until, " by ", name(entry.who), entry.note ? h("span", { class: "since" }, visible(entry.note)) : null]]);
   }
   return found.sort((a, b) => Date.parse(a[0]) - Date.parse(b[0]));
 }
 
-function told({ name: kind, detail }) {
-  const where = detail?.iteration === undefined ? "" : `: ${spaced(detail.certainty)}, ${spaced(detail.severity)}, since iteration ${number(detail.iteration)}`;
-  return TOLD[kind] + where;
+function told({ kind, certainty, severity, first, changed }) {
+  const state = `${TOLD[kind] ?? spaced(kind)}: ${spaced(certainty)}, ${spaced(severity)}, since iteration ${number(first.iteration)}`;
+  const rows = changed.map(({ field, before, after }) => h("span", { class: "since" }, `${spaced(field)}: ${short(before)} → ${short(after)}`));
+  return kind === "new" ? state : [h("span", null, state), ...rows];
+}
+
+function short(value) {
+  const text = value !== null && typeof value === "object" ? JSON.stringify(value) : number(value);
+  return visible(text.length > LONG ? `${text.slice(0, LONG)}…` : text);
 }
