@@ -172,7 +172,8 @@ class Stream:
         for past in RAMP_PAST:
             start = max(first, int(ints[at.TAU]) - past)
             at_B = np.arange(start, minis) % MINI_RING
-            found = find_ramp(self.arrays[3][at_B], elapsed=start - int(ints[at.FROM]))
+            seen = max(int(ints[at.TAU]) - start, 0)
+            found = find_ramp(self.arrays[3][at_B], elapsed=start - int(ints[at.FROM]), seen=seen)
             if found is None or start == first or not found.is_after_rise:
                 break
         if found is None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from detectors.onset import MAX_WINDOW, find_onset, from_first_high
+from detectors.onset_ramp import find_ramp
 
 from .curve_builders import ar1
 
@@ -105,3 +106,18 @@ def test_a_level_that_wanders_says_nothing_of_the_begin() -> None:
     values_K = np.where(np.arange(90) < 80, wandering_K, 5.0)
     found = find_onset(values_K, use_log=True)
     assert from_first_high(found, values_K, base=2.0, sigma=0.02) == found
+
+
+def test_a_rise_behind_a_decline_that_bends_is_not_dated_into_the_bend() -> None:
+    t = np.arange(17.0, 147.0)
+    level = 1.5 + 6.0 * np.exp(-t / 18.0)
+    level[48:] *= 1.06
+    off = {True: 0, False: 0}
+    for seed in range(20):
+        values = level * np.exp(np.random.default_rng(seed).normal(0, 0.003, len(t)))
+        for is_told in off:
+            found = find_ramp(values, elapsed=17, seen=48 if is_told else None)
+            assert found is not None
+            off[is_told] += abs(found.onset.at - 48) > 4
+    # told where it was seen, a decline may bend; left to the shape alone, the bend is taken for the begin
+    assert off == {True: 0, False: 20}

@@ -56,6 +56,32 @@ def test_a_tail_ends_when_it_is_told_to() -> None:
     assert max(iteration for _, iteration, _ in by_place(branch.said)) == 5
 
 
+def test_a_run_that_is_lost_ends_soon_unless_a_restart_brings_it_back() -> None:
+    from firstfault.drill.rig.engine import LOST_RECORDS, fork
+
+    struck = replace(FLIP, kind=Kind.NAN, site=Site.REDUCE_ALL, rank=None, bit=None)
+    ends = {}
+    for restarts in ((), (Restart(iteration=60),)):
+        job = small_job(iterations=80, restarts=restarts)
+        _, branch = fork(job, [struck], tail_iterations=80)
+        ends[restarts] = max(iteration for _, iteration, _ in by_place(branch.said))
+    assert ends[()] < FLIP.iteration + 10 + LOST_RECORDS
+    assert ends[Restart(iteration=60),] == 79
+
+
+def test_rows_are_looked_at_once_only_where_all_their_bits_agree() -> None:
+    import torch
+
+    from firstfault.drill.rig.observing import distinct, for_each
+
+    alike = torch.tensor([[1.0, float("nan")]]).repeat(3, 1)
+    assert len(distinct(alike)) == 1
+    assert for_each(["hash"], 3) == ["hash"] * 3
+    signed = torch.zeros(3, 2)
+    signed[2, 1] = -0.0
+    assert len(distinct(signed)) == 3
+
+
 @pytest.mark.parametrize(
     "training",
     [

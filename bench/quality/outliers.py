@@ -80,7 +80,7 @@ def trials(first_seed: int, *, is_full: bool) -> Iterator[Trial]:
 
 def _steps(noise: str, sigmas: float, *, is_full: bool) -> int:
     """Runs with one size of fault: so many as the floor asks for that this size has in Gaussian noise."""
-    asked = {6.0: 300, 8.0: 600}.get(sigmas, 100) if noise == NOISES[0].name else 100
+    asked = {6.0: 300, 8.0: 1000}.get(sigmas, 100) if noise == NOISES[0].name else 100
     return max(asked, 1000) if is_full else asked
 
 

@@ -11,12 +11,12 @@ from .case import Origin, Spec, Tier
 from .curve_faults import FAULTS
 
 CURVES: Mapping[str, tuple[int, int]] = {
-    "level_shift": (80, 400),
-    "rise": (120, 400),
+    "level_shift": (200, 1000),
+    "rise": (240, 1000),
     "stuck": (12, 100),
-    "fast_explosion": (40, 400),
+    "fast_explosion": (80, 400),
     "slow_explosion": (120, 400),
-    "norm_explosion": (40, 200),
+    "norm_explosion": (80, 400),
     "explosion_to_nan": (20, 200),
     "clean_nan": (40, 400),
     "slower": (20, 200),
@@ -46,11 +46,11 @@ SMALL = (60, 300)
 """Small jobs of the rig, each struck by six faults: quick, full."""
 SURROGATES = (150, 2000)
 """Surrogates of recorded healthy curves: quick, full."""
-PEER_SURROGATES = 14
-"""Surrogates that peers are asked about: one of each recorded curve."""
-PEER_CURVES = 5
-"""Curves of each family that peers are asked about in a quick run: a second a curve for all of them."""
-PEER_GROUPS = 6
+PEER_SURROGATES = (14, 210)
+"""Surrogates that peers are asked about: one of each recorded curve, or fifteen."""
+PEER_CURVES = (5, 40)
+"""Curves of each family that peers are asked about: a second a curve for all, another for its twin."""
+PEER_GROUPS = (6, 60)
 """Jobs of the rig of which they are."""
 
 
@@ -75,7 +75,7 @@ def rig_tasks(first_seed: int, *, is_full: bool, peers: tuple[str, ...]) -> Iter
     from .rig_cases import rig_specs
 
     for number in range(GROUPS[is_full]):
-        is_asked = is_full or number < PEER_GROUPS
+        is_asked = number < PEER_GROUPS[is_full]
         yield Task(specs=tuple(rig_specs(first_seed + number)), peers=peers if is_asked else ())
 
 
@@ -94,7 +94,7 @@ def healthy_tasks(
     from .healthy_cases import recorded_specs, surrogate_spec
 
     for number in range(SURROGATES[is_full]):
-        is_asked = is_full or number < PEER_SURROGATES
+        is_asked = number < PEER_SURROGATES[is_full]
         yield Task(specs=(surrogate_spec(first_seed + number),), peers=peers if is_asked else ())
     for spec in recorded_specs(recorded) if recorded is not None else ():
         yield Task(specs=(spec,))
@@ -105,7 +105,7 @@ def curve_tasks(first_seed: int, *, is_full: bool, peers: tuple[str, ...]) -> It
     for number in range(max(sizes[is_full] for sizes in CURVES.values())):
         for family, sizes in CURVES.items():
             if number < sizes[is_full]:
-                is_asked = family != _CANARY and (is_full or number < PEER_CURVES)
+                is_asked = family != _CANARY and number < PEER_CURVES[is_full]
                 yield Task(specs=(curve_spec(family, first_seed + number),), peers=peers if is_asked else ())
 
 

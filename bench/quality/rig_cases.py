@@ -106,11 +106,17 @@ def recordings(job: Job, faults: Sequence[Fault], tail_iterations: int) -> Itera
     from firstfault.drill.rig.recording import record_run
 
     twin = None
+    golden: list[bytes] = []
     for branch in fork(job, faults, tail_iterations):
         said = record_run(branch.said)
-        lines = _lines(branch.said)
+        # what is the golden twin's own was put into words with it
+        lines = (
+            _lines(branch.said)
+            if twin is None
+            else [*golden[: branch.shared], *_lines(branch.said[branch.shared :])]
+        )
         if branch.fault is None or twin is None:
-            twin = said
+            twin, golden = said, lines
             truths = {tier: Truth(label=_HEALTHY) for tier in Tier}
             yield _recording(job, lines, truths, logged=len(said), healthy_points=len(said))
             continue

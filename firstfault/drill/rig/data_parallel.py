@@ -137,7 +137,7 @@ class DataParallel:
 
     def norms(self, grad_HP: torch.Tensor) -> list[float]:
         """The norm of the gradient by which each rank clips."""
-        return observing.norms(observing.wide(grad_HP))
+        return observing.for_each(observing.norms(observing.wide(observing.distinct(grad_HP))), len(grad_HP))
 
     def apply(self, grad_HP: torch.Tensor, lrs: list[float]) -> None:
         """The optimizer's step of every rank."""
@@ -177,12 +177,14 @@ class DataParallel:
 
     def look_at_reduced(self, iteration: int, reduced_HP: torch.Tensor, seen: Columns) -> None:
         """What each rank sees of the gradient that it got."""
+        ranks, reduced_HP = len(reduced_HP), observing.distinct(reduced_HP)
         wide_HP = observing.wide(reduced_HP)
-        seen["nonfinite_reduced"] = observing.nonfinite(reduced_HP, observing.squares(wide_HP))
+        counts = observing.nonfinite(reduced_HP, observing.squares(wide_HP))
+        seen["nonfinite_reduced"] = observing.for_each(counts, ranks)
         if self.job.watch.is_due("grad_sketch", iteration):
-            seen["grad_sketch_out"] = digits(row_sketches(wide_HP), 9)
+            seen["grad_sketch_out"] = observing.for_each(digits(row_sketches(wide_HP), 9), ranks)
         if self.job.watch.is_due("grad_checksum", iteration):
-            seen["grad_checksum"] = row_checksums(reduced_HP)
+            seen["grad_checksum"] = observing.for_each(row_checksums(reduced_HP), ranks)
 
 
 def _at_precision(precision: str, grad_HP: torch.Tensor) -> torch.Tensor:

@@ -20,6 +20,10 @@ from .session import Session
 from .spec import Fault, Job
 
 Said = Record | Event
+LOST_RECORDS = 40
+"""What a run says once all its parameters are NaN is nothing new: twice the skips that no scale outlasts."""
+_LOOK_EVERY = 10
+"""Iterations from one look at whether a run is lost to the next: each reads all parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,8 @@ def fork(job: Job, faults: Sequence[Fault], tail_iterations: int | None = None) 
     """The golden twin, then every fault in turn, each with all that its job said.
 
     The healthy prefix is computed once. ``tail_iterations`` ends a faulty run so long after its fault
-    began (the schedule stays that of the whole job); None runs it to its end.
+    began (the schedule stays that of the whole job), and one that is lost `LOST_RECORDS` records after that
+    was seen; None runs it to its end.
 
     Raises:
         DrillError: a fault does not fit the job, or no strategy runs its layout.
@@ -74,12 +79,16 @@ def fork(job: Job, faults: Sequence[Fault], tail_iterations: int | None = None) 
         stop = job.iterations
         if tail_iterations is not None:
             stop = min(stop, fault.iteration + tail_iterations)
-        yield Branch(fault, [*golden[:shared], *_rest(branch, stop)], shared)
+        is_cut = tail_iterations is not None
+        yield Branch(fault, [*golden[:shared], *_rest(branch, stop, is_cut=is_cut)], shared)
 
 
-def _rest(session: Session, stop: int) -> Iterator[Said]:
+def _rest(session: Session, stop: int, *, is_cut: bool = False) -> Iterator[Said]:
+    every = session.job.training.log_every
     while session.iteration < stop:
         yield from session.advance()
+        if is_cut and session.iteration % _LOOK_EVERY == 0 and session.is_lost():
+            stop, is_cut = min(stop, session.iteration + LOST_RECORDS * every), False
     yield from session.end("completed" if stop == session.job.iterations else "stopped")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from .training import Watch
 Columns = dict[str, Sequence[Value | None]]
 """A metric's values, one for each rank held here; None where a rank does not report it."""
 Rows = NDArray[np.float64]
+T = TypeVar("T")
 
 
 def wide(values: torch.Tensor) -> Rows:
@@ -61,15 +63,31 @@ def digits(values: Sequence[float], count: int) -> list[float]:
     return [float(f"{value:.{count}g}") for value in values]
 
 
+def distinct(values: torch.Tensor) -> torch.Tensor:
+    """The first row alone where all rows hold the same bits, as replicas do; else all of them."""
+    bits = values.detach().view(torch.int32)
+    return values[:1] if len(values) > 1 and bool((bits[1:] == bits[:1]).all()) else values
+
+
+def for_each(seen: Sequence[T], rows: int) -> list[T]:
+    """What was seen of `distinct` rows, for each of the rows."""
+    return list(seen) * (rows // len(seen))
+
+
 def due_checksums(watch: Watch, iteration: int, tensors: Mapping[str, torch.Tensor]) -> Columns:
     """Checksums of parameters and moments where they are due."""
     seen: Columns = {}
     if watch.is_due("param_checksum", iteration):
-        seen["param_checksum"] = row_checksums(tensors["parameters"])
+        seen["param_checksum"] = checksums(tensors["parameters"])
     if watch.is_due("optim_checksum", iteration):
         moments = [tensors[name] for name in ("first", "second") if name in tensors]
-        seen["optim_checksum"] = row_checksums(torch.cat(moments, dim=1))
+        seen["optim_checksum"] = checksums(torch.cat(moments, dim=1))
     return seen
+
+
+def checksums(values: torch.Tensor) -> list[Checksum]:
+    """The hash of every row; replicas that agree are hashed once."""
+    return for_each(row_checksums(distinct(values)), len(values))
 
 
 class PassLook:

@@ -83,6 +83,10 @@ class Session:
         """The last word."""
         yield from self._event(EventKind.RUN_END, self.iteration - 1, {"status": status})
 
+    def is_lost(self) -> bool:
+        """Whether every rank's parameters are not finite, and no restart will bring others back."""
+        return not self._restarts and self._strategy.state.is_lost()
+
     def _enter(self, job: Job, link: Link) -> None:
         """Begin an attempt: ``job`` has the world size that it has now."""
         self._job_here = job

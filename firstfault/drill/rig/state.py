@@ -42,6 +42,11 @@ class State:
         self.scales = list(other.scales)
         self.finite_iterations = list(other.finite_iterations)
 
+    def is_lost(self) -> bool:
+        """Whether some parameter of every row is not finite."""
+        held = [tensor for name, tensor in self.tensors.items() if name.endswith("parameters")]
+        return all(not bool(torch.isfinite(tensor.sum(dim=1)).any()) for tensor in held)
+
     def rows(self, rows: Sequence[int]) -> State:
         """A copy with these rows, repeated or not: another world size."""
         at = list(rows)

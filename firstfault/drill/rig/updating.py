@@ -13,7 +13,7 @@ import torch
 
 from .corruption import flipped
 from .faults import Faults
-from .observing import Columns, digits
+from .observing import Columns, digits, distinct
 from .optimizer import step
 from .spec import Job, Site
 from .state import State, adapt_scale
@@ -61,9 +61,17 @@ def update(replicas: Updated, iteration: int, reduced_HP: torch.Tensor, seen: Co
 
 
 def apply_all(training: RigTraining, state: State, grad_HP: torch.Tensor, lrs: Sequence[float]) -> None:
-    """Every rank steps on its own gradient."""
+    """Every rank steps on its own gradient; where all of them are alike to the bit, one does for all."""
     state.steps = [count + 1 for count in state.steps]
-    step(training, state.tensors, grad_HP, lrs, state.steps)
+    names = ("parameters", *(name for name in ("first", "second") if name in state.tensors))
+    moved = {name: state.tensors[name] for name in names}
+    is_one = len(set(lrs)) == len(set(state.steps)) == 1
+    if not is_one or any(len(distinct(rows)) > 1 for rows in (grad_HP, *moved.values())):
+        step(training, moved, grad_HP, lrs, state.steps)
+        return
+    step(training, {name: rows[:1] for name, rows in moved.items()}, grad_HP[:1], lrs[:1], state.steps[:1])
+    for rows in moved.values():
+        rows[1:] = rows[:1]
 
 
 def _clipped(grad_HP: torch.Tensor, norms: Sequence[float], limit: float | None) -> torch.Tensor:
