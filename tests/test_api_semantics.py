@@ -59,6 +59,9 @@ def test_options_names_the_methods_of_an_address(api: Seeded) -> None:
     assert client.options("/v1/runs").headers["allow"] == "GET, HEAD, OPTIONS"
     assert client.options("/v1/incidents/a1/state").headers["allow"] == "OPTIONS, POST"
     assert (client.options("/v1/runs").status_code, client.options("/nowhere").status_code) == (204, 404)
+    for method in ("GET", "HEAD", "DELETE"):
+        refused = client.request(method, "/v1/incidents/a1/state")
+        assert (refused.status_code, refused.headers["allow"]) == (405, "OPTIONS, POST")
     assert client.options("/v1/runs", headers={"Origin": "https://evil.org"}).status_code == 403
 
 

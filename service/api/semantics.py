@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fastapi import APIRouter
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -18,6 +19,8 @@ from .negotiation import ARROW
 from .problems import ProblemError, problem_response
 
 _TAGGED = ("application/json", ARROW)
+_LARGE_BYTES = 1 << 20
+"""Hashed in a millisecond."""
 _SAFE = frozenset({"GET", "HEAD"})
 
 
@@ -30,27 +33,31 @@ class Semantics:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] == "http" and scope["method"] == "OPTIONS":
-            await self._tell_methods(scope, receive, send)
-        elif scope["type"] == "http" and scope["method"] in _SAFE:
-            is_head = scope["method"] == "HEAD"
-            inner = {**scope, "method": "GET"}
-            scope["state"]["is_head"] = is_head
-            try:
-                await self._app(inner, receive, _Tagger(scope, send, is_head=is_head).send)
-            finally:
-                if "route" in inner:
-                    scope["route"] = inner["route"]  # the name of the figures that the frame keeps
-        elif scope["type"] == "http":
-
-            async def send_allowing(message: Message) -> None:
-                if message["type"] == "http.response.start" and message["status"] == 405:
-                    MutableHeaders(scope=message)["Allow"] = self._methods_at(scope["path"])
-                await send(message)
-
-            await self._app(scope, receive, send_allowing)
-        else:
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
+            return
+
+        async def send_allowing(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == 405:
+                MutableHeaders(scope=message)["Allow"] = self._methods_at(scope["path"])
+            await send(message)
+
+        if scope["method"] == "OPTIONS":
+            await self._tell_methods(scope, receive, send)
+        elif scope["method"] in _SAFE:
+            await self._get(scope, receive, send_allowing)
+        else:
+            await self._app(scope, receive, send_allowing)
+
+    async def _get(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_head = scope["method"] == "HEAD"
+        inner = {**scope, "method": "GET"}
+        scope["state"]["is_head"] = is_head
+        try:
+            await self._app(inner, receive, _Tagger(scope, send, is_head=is_head).send)
+        finally:
+            if "route" in inner:
+                scope["route"] = inner["route"]  # the name of the figures that the frame keeps
 
     async def _tell_methods(self, scope: Scope, receive: Receive, send: Send) -> None:
         allowed = self._methods_at(scope["path"])
@@ -86,7 +93,8 @@ class _Tagger:
         if self._held is not None:
             head, self._held = self._held, None
             if not message.get("more_body"):
-                head, message = self._tagged(head, message)
+                tag = await _tag(message.get("body", b""))
+                head, message = self._tagged(head, message, tag)
             await self._send(head)
         if self._is_head and message["type"] == "http.response.body":
             message = {**message, "body": b""}
@@ -98,8 +106,7 @@ class _Tagger:
         media_type = headers.get("content-type", "").partition(";")[0]
         return start["status"] == 200 and media_type in _TAGGED and "etag" not in headers
 
-    def _tagged(self, start: Message, body: Message) -> tuple[Message, Message]:
-        tag = etag_of(body.get("body", b""))
+    def _tagged(self, start: Message, body: Message, tag: str) -> tuple[Message, Message]:
         known = Headers(scope=self._scope).getlist("if-none-match")
         headers = MutableHeaders(raw=list(start["headers"]))
         headers["ETag"] = tag
@@ -108,3 +115,8 @@ class _Tagger:
         for name in ("content-length", "content-type"):
             del headers[name]
         return {**start, "status": 304, "headers": headers.raw}, {**body, "body": b""}
+
+
+async def _tag(body: bytes) -> str:
+    """The tag of a body; that of a large one on a thread, for nobody else to wait for it."""
+    return etag_of(body) if len(body) <= _LARGE_BYTES else await run_in_threadpool(etag_of, body)
