@@ -69,7 +69,15 @@ class SpoolSink:
         Raises:
             SpoolUnusable: damaged, of another program or a newer release, or not to be written.
         """
-        self._spool = Spool(data_dir, config)
+        self._spool, self._max_bytes = Spool(data_dir, config), config.max_bytes
+
+    def fill(self) -> tuple[int, int]:
+        """Bytes of bodies that are held, and how many there may be.
+
+        Raises:
+            IngestError: the spool cannot be read just now.
+        """
+        return self._spool.usage().bytes, self._max_bytes
 
     def send(self, messages: Sequence[IntakeMessage]) -> None:
         """Append in one transaction.

@@ -174,6 +174,7 @@ def _make_server(
     from .api.serving import make_server
     from .intake import IntakeCounts, make_intake_router
     from .intake_metrics import IntakeCollector
+    from .intake_sinks import SpoolSink
     from .page.routes import make_page_router
     from .worker_process import HISTORY
 
@@ -189,7 +190,8 @@ def _make_server(
         further_reasons=lambda: _reasons(supervisor.state(), counts.refusal),
         settings=settings,
     )
-    app.state.metrics.registry.register(IntakeCollector(counts))
+    fill = sink.fill if isinstance(sink, SpoolSink) else None
+    app.state.metrics.registry.register(IntakeCollector(counts, fill))
     serve = settings.serve
     server = make_server(
         app,

@@ -38,7 +38,7 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     with seeded(tmp_path_factory.mktemp("store")) as api:
         counts = IntakeCounts()
         counts.add_rejected({"line: must be JSON": 1})
-        api.app.state.metrics.registry.register(IntakeCollector(counts))
+        api.app.state.metrics.registry.register(IntakeCollector(counts, lambda: (1, 2)))
         api.put("run", an_incident())
         api.say_healthy(
             counts=dict.fromkeys(_COUNTS, 1),

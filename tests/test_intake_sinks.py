@@ -18,7 +18,10 @@ from ingest.kafka_config import KafkaSourceConfig
 from ingest.kafka_topics import TopicsConfig
 from ingest.spool import SPOOL, Spool, SpoolConfig
 from ingest.spool_source import SpoolSource
+from service.intake import IntakeCounts
 from service.intake_config import IntakeConfig
+from service.intake_lines import IntakeMessage
+from service.intake_metrics import IntakeCollector
 from service.intake_sinks import KafkaSink, SinkRefused, SinkUnavailable, SpoolSink
 from service.local_kafka import LocalKafka
 
@@ -196,3 +199,18 @@ def test_a_broker_that_comes_back_takes_the_body_that_is_sent_again(
     read = read_until(source, lambda came: 1 in [int(at) for one in came for at in one.iteration_N])
     assert {int(at) for one in read for at in one.iteration_N} == {0, 1}
     source.close()
+
+
+def test_figures_tell_how_full_the_spool_is_and_nothing_where_it_cannot_be_read(tmp_path: Path) -> None:
+    sink = SpoolSink(tmp_path, SpoolConfig(max_bytes=1 << 20))
+    sink.send([IntakeMessage("run", b"x" * 100, None, 1)])
+    collector = IntakeCollector(IntakeCounts(), sink.fill)
+    assert spool_figures(collector) == {"firstfault_spool_bytes": 100, "firstfault_spool_max_bytes": 1 << 20}
+    sink.close()
+    assert spool_figures(collector) == {}
+    assert spool_figures(IntakeCollector(IntakeCounts())) == {}
+
+
+def spool_figures(collector: IntakeCollector) -> dict[str, float]:
+    found = (one for family in collector.collect() for one in family.samples)
+    return {one.name: one.value for one in found if "spool" in one.name}
