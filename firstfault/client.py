@@ -10,10 +10,11 @@ import json
 import math
 import numbers
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .client_errors import NotFound
+from .client_errors import Conflict, NotFound, Unavailable
 from .client_frames import RUNS, frame_of_curve, frame_of_items, frame_of_matrix
 from .client_http import Connection
 from .client_triage import TriageCalls
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _RUN_ID = re.compile("[0-9a-f]{16}")
 _BODY_BYTES, _BODY_LINES = 4 << 20, 50_000
 """What one request of `Client.send` carries: a quarter of what the service takes by default."""
+_ASK_AGAIN_S = 0.5
+"""Between two looks whether a question has been answered."""
 
 
 # Any: answers are JSON objects, whose shape the service's /openapi.json fixes.
@@ -109,6 +112,24 @@ class Client(TriageCalls):
     def propagation(self, run: str, incident: str | None = None) -> dict[str, Any]:
         """How an incident spread over ranks and phases; the run's root incident without one."""
         return dict(self._of_run(run, "propagation", {"incident": incident}))
+
+    def what_if(self, run: str, settings: Mapping[str, Any], *, patience_s: float = 300.0) -> dict[str, Any]:
+        """What other settings of the detectors would have said of a run; nothing that is stored changes.
+
+        `Conflict` where what history keeps cannot tell; `Unavailable` while another question is answered.
+        """
+        path = f"/v1/runs/{self._id(run)}/what-if"
+        asked = {"settings": _plain(settings)}
+        told = self._connection.post(path, json.dumps(asked).encode(), "application/json")
+        give_up_s = time.monotonic() + patience_s
+        while told["state"] == "running" and time.monotonic() < give_up_s:
+            time.sleep(_ASK_AGAIN_S)
+            told = self._connection.get(f"{path}/{told['id']}")
+        if told["state"] == "done":
+            return dict(told)
+        if told["state"] == "refused":
+            raise Conflict(409, "Conflict", told["refusal"])
+        raise Unavailable(503, "Service Unavailable", f"not answered within {patience_s:g} s")
 
     def send(self, records: Iterable[Mapping[str, Any]] | pl.DataFrame) -> dict[str, Any]:
         """Send records or events, or the rows of a frame; the counts of what was taken, and why not the rest.

@@ -28,6 +28,7 @@ from .token_command import app as token_app
 from .triage_cli import app as mute_app
 from .triage_cli import feedback
 from .upkeep_cli import backup, prune, restore
+from .what_if_cli import WHAT_IF_STATUSES, what_if
 
 EXIT_STATUSES = """Exit status: 1 if any run has a confirmed incident; else 2 if input was
 unreadable, too little to judge a run, or the command used wrongly; else 0.
@@ -174,6 +175,7 @@ app.command()(serve)
 app.command()(worker)
 app.command()(doctor)
 app.command()(feedback)
+app.command("what-if", epilog=WHAT_IF_STATUSES)(what_if)
 app.command()(backup)
 app.command()(restore)
 app.command()(prune)
