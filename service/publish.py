@@ -19,9 +19,9 @@ from ingest.blocks import Rejected
 from ingest.kafka_clients import close_now, make_client
 from ingest.kafka_topics import TopicsConfig, unreachable
 
-log = logging.getLogger(__name__)
+from .message_headers import dead_letter_headers, verdict_headers
 
-Header = tuple[str, bytes]
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +229,10 @@ class Publisher:
                 self._settle()
 
         topic = self._config.topics.verdicts
-        self._send(producer, sent, failed, topic=topic, value=verdict, key=incident_id.encode())
+        headers = verdict_headers(incident_id, verdict)
+        self._send(
+            producer, sent, failed, topic=topic, value=verdict, key=incident_id.encode(), headers=headers
+        )
 
     def _send_dead_letter(self, producer: Any, rejected: Rejected) -> bool:
         def failed(error: Exception) -> None:
@@ -279,21 +282,3 @@ class Publisher:
     def _settle(self) -> None:
         self._unacknowledged -= 1
         self._changed.notify_all()
-
-
-def dead_letter_headers(rejected: Rejected) -> list[Header]:
-    """Why a line was rejected and where it came from.
-
-    >>> [name for name, _ in dead_letter_headers(Rejected("rank", "must be >= 0", "-1", True, "t:0", 7))]
-    ['reason', 'field', 'rule', 'source_topic', 'source_partition', 'source_offset']
-    """
-    topic, _, partition = rejected.source.rpartition(":")
-    texts = {
-        "reason": f"{rejected.field} {rejected.rule}, got {rejected.value}",
-        "field": rejected.field,
-        "rule": rejected.rule,
-        "source_topic": topic,
-        "source_partition": partition,
-        "source_offset": str(rejected.offset),
-    }
-    return [(name, text.encode(errors="replace")) for name, text in texts.items()]
