@@ -113,10 +113,11 @@ class Document:
         state: Id = None,
         text: Words = None,
         page: Words = None,
+        trial: Id = None,
     ) -> Response:
         """The document, with what an address names where it can be read before any script."""
         # they name the view to the page's own static/address.js; an unknown one is refused as everywhere
-        del attempt, start, to, metric, curves, by, ranks, at
+        del attempt, start, to, metric, curves, by, ranks, at, trial
         wanted = FleetFilter(label=label, severity=severity, state=state, text=text, page=page)
         named = "hosts" if view is None and host is not None else view
         served = serve_view(

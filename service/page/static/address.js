@@ -2,7 +2,7 @@
 
 const KEYS = [
   ...["view", "run", "incident", "host", "attempt", "from", "to", "metric", "curves", "by", "ranks", "at"],
-  ...["label", "state", "severity", "text", "page"],
+  ...["label", "state", "severity", "text", "page", "trial"],
 ];
 
 /** The view that the address names. */
