@@ -182,3 +182,24 @@ def test_with_scripts_off_fleet_and_incident_are_read_and_linked(judged: Shown, 
         assert "What to do" in said
         assert "Evidence" in said
         assert drawn
+
+
+def test_other_settings_are_tried_and_what_they_change_is_an_address(page: Shown, browser: Chromium) -> None:
+    run = page.judge("spike_recovered")
+    with serving(page.app, browser):
+        browser.visit(f"/?run={run}&view=what-if")
+        browser.until(lambda: browser.look(".trial-row"))
+        assert "What is stored stays as it is" in browser.text("#whatif-form")
+        browser.find("[name=setting]").send_keys("detectors.explosion.norm_hold")
+        browser.until_text(".trial-row", "now ")
+        browser.find("[name=value]").send_keys("1.01\n")
+        browser.until(lambda: "trial=" in browser.driver.current_url)
+        browser.until_text("#whatif", "With these")
+        assert "detectors.explosion.norm_hold = 1.01" in browser.text("#whatif")
+        assert fits(browser)
+        browser.driver.refresh()
+        browser.until_text("#whatif", "With these")
+        assert browser.run("return document.querySelector('[name=value]').value") == "1.01"
+        browser.run("document.querySelector('[name=setting]').value = 'detectors.no.such'")
+        browser.click("[data-key=trial-go]")
+        browser.until_text("#whatif-form [role=status]", "detectors.no")

@@ -31,6 +31,9 @@ _RUNS = {
     "drift_param": "team-a/llama-7b-pretrain",
 }
 
+_TRIED = {"detectors.explosion.loss_hold": 5.0, "detectors.explosion.loss_rise": 5.0}
+"""Settings that are tried on a run."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shot:
@@ -51,6 +54,7 @@ SHOTS = (
     Shot("propagation", "/?run={nan_activation}&view=propagation", ".lanes tbody tr"),
     Shot("hosts", "/?view=hosts", "tbody tr"),
     Shot("host", "/?host=node-00", "#host tbody tr"),
+    Shot("what-if", "/?run={explosion}&view=what-if&trial={explosion:trial}", ".differences li"),
     Shot("alerts", "/?view=alerts", "#alerts-tokens h2"),
 )
 
@@ -91,6 +95,8 @@ def _fill(store: Shown) -> dict[str, str]:
     for log, change in said.items():
         answer = client.post(f"/v1/incidents/{names[f'{log}:incident']}/state", json=change)
         answer.raise_for_status()
+    trial = client.post(f"/v1/runs/{names['explosion']}/what-if", json={"settings": _TRIED})
+    names["explosion:trial"] = trial.raise_for_status().json()["id"]
     return names
 
 
