@@ -1,11 +1,10 @@
-"""What the dashboard costs: how soon a page is read and can be used, and what streams that idle hold.
+"""What streams that idle hold, and how soon a page is read before any script of it has run.
 
-    python -m bench.page [--streams 1000] [--iterations 100000] [--without-browser]
+    python -m bench.streams [--streams 1000] [--iterations 100000] [--without-browser]
 
 The page is that of a run of 8 ranks, in a headless Chromium on loopback; times are from the start of the
-navigation, the best of three, since whatever else runs here only adds to them. *Cold*: nothing is in the
-cache. *Usable*: the first curve is drawn by the page's own scripts and takes input. Streams are those of a
-real `firstfault serve`, whose memory is read before and with them; then it is told to end.
+navigation, the best of three, since whatever else runs here only adds to them; nothing is in the cache. Streams
+are those of a real `firstfault serve`, whose memory is read before and with them; then it is told to end.
 """
 
 from __future__ import annotations
@@ -32,11 +31,6 @@ from tests.test_serve import serving as service_serving
 ROUNDS = 3
 _BLOCK = 5_000
 _PAINT = "return performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0"
-_USABLE = """
-const [done, curve] = [arguments[0], '.js-plotly-plot .scatterlayer .trace'];
-const look = () => (document.querySelector(curve) ? done(performance.now()) : setTimeout(look, 5));
-look();
-"""
 
 
 def main() -> int:
@@ -91,21 +85,16 @@ def _measure(browser: Chromium, run: str, iterations: int) -> None:
     address = f"/?run={run}"
     served = _best(lambda: _timed(lambda: httpx2.get(browser.base + address).raise_for_status()))
     print(f"page         8 x {iterations}: document with its curve sent in {1e3 * served:.0f} ms")
-    cold = _best(lambda: _visit(browser, address, is_cold=True, script=_PAINT))
+    cold = _best(lambda: _visit(browser, address))
     print(f"page         8 x {iterations}: first text and curve, cold, after {cold:.0f} ms")
-    warm = _best(lambda: _visit(browser, address, is_cold=False, script=_USABLE))
-    print(f"page         8 x {iterations}: usable, warm cache, after {warm:.0f} ms")
 
 
-def _visit(browser: Chromium, address: str, *, is_cold: bool, script: str) -> float:
+def _visit(browser: Chromium, address: str) -> float:
     browser.driver.get("about:blank")
-    if is_cold:
-        browser.driver.execute_cdp_cmd("Network.clearBrowserCache", {})
+    browser.driver.execute_cdp_cmd("Network.clearBrowserCache", {})
     browser.visit(address)
-    if script is _USABLE:
-        return float(browser.driver.execute_async_script(script))
-    browser.until(lambda: browser.run(script))
-    return float(browser.run(script))
+    browser.until(lambda: browser.run(_PAINT))
+    return float(browser.run(_PAINT))
 
 
 def _long_run(store: Shown, iterations: int) -> str:
