@@ -3,8 +3,9 @@
     python -m bench.streams [--streams 1000] [--iterations 100000] [--without-browser]
 
 The page is that of a run of 8 ranks, in a headless Chromium on loopback; times are from the start of the
-navigation, the best of three, since whatever else runs here only adds to them; nothing is in the cache. Streams
-are those of a real `firstfault serve`, whose memory is read before and with them; then it is told to end.
+navigation, the best of three, since whatever else runs here only adds to them; nothing is in the cache.
+Streams are those of a real `firstfault serve`, whose memory is read before and with them; then it is told
+to end.
 """
 
 from __future__ import annotations
