@@ -20,7 +20,10 @@ from .escapes import without_escapes
 _FIRST_PRINTABLE = 0x20
 _DELETE = 0x7F
 _AS_LINE_END = bytes.maketrans(b"\x0b\x0c", b"\n\n")
+_RETURN_AS_LINE_END = bytes.maketrans(b"\r\x0b\x0c", b"\n\n\n")
 _DROPPED = bytes([*(byte for byte in range(_FIRST_PRINTABLE) if byte not in (9, 10, 11, 12)), _DELETE])
+
+_DROPPED_BUT_RETURNS = _DROPPED.replace(b"\r", b"")
 
 _SPELLED_ESCAPE = re.compile(rb"(?:\^\[|\\(?:u001b|x1b|033|e))\[[0-9;]*[A-Za-z]")
 _BARE_COLOUR = re.compile(rb"\[(?:[0-9]{1,3}(?:;[0-9]{1,3}){0,5})?m")
@@ -155,7 +158,7 @@ def _clean(data: bytes, config: CleanConfig) -> bytes:
         data = _WIDE_BYTES.sub(lambda sign: _WIDE[sign[0]], data)
     if _holds_fortran(data):
         data = _FORTRAN.sub(b"E", data)
-    if b"]" in data and any(_holds_pair(data, mark) for mark in _OF_BARS):
+    if _goes_on_behind_bracket(data) and any(_holds_pair(data, mark) for mark in _OF_BARS):
         data = _BAR_END.sub(rb"\g<0>" + b"\n", data)
     return data
 
@@ -168,6 +171,13 @@ def _holds_pair(data: bytes, mark: bytes) -> bool:
         bool((bytes_N[first : first + (len(data) - first) // 2 * 2].view(np.uint16) == pair).any())
         for first in (0, 1)
     )
+
+
+def _goes_on_behind_bracket(data: bytes) -> bool:
+    """Whether a line goes on behind a closing bracket: most bars end with theirs."""
+    bytes_N = np.frombuffer(data, np.uint8)
+    behind_N = bytes_N[1:][bytes_N[:-1] == ord("]")]
+    return bool(((behind_N != ord("\n")) & (behind_N != ord("]"))).any())
 
 
 def _holds_fortran(data: bytes) -> bool:
@@ -186,29 +196,40 @@ def _has_controls(data: bytes) -> bool:
 
 
 def _without_controls(data: bytes, config: CleanConfig) -> bytes:
-    if b"\r" in data:
-        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    if b"\r\n" in data:
+        data = data.replace(b"\r\n", b"\n")
+    if b"\x1b" not in data and b"\x08" not in data:
+        return data.translate(_RETURN_AS_LINE_END, _DROPPED_BUT_RETURNS)
+    data = data.replace(b"\r", b"\n")
     if b"\x1b" in data:
         data = without_escapes(data)
     if b"\x08" in data:
-        data = _LINE_WITH_BACKSPACES.sub(lambda line: _take_back(line[0], config.redraw_backspaces), data)
+        data = _redrawn(data, config.redraw_backspaces)
+    if b"\x08" in data:
+        data = _LINE_WITH_BACKSPACES.sub(lambda line: _take_back(line[0]), data)
     return data.translate(_AS_LINE_END, _DROPPED)
 
 
-def _take_back(line: bytes, redraw: int) -> bytes:
-    """A line with its backspaces carried out: a few take characters back, many begin the line anew."""
+def _redrawn(data: bytes, least: int) -> bytes:
+    """A newline for each run of at least so many backspaces: they begin the line anew."""
+    is_back_N = np.frombuffer(data, np.uint8) == ord("\b")
+    edge_N = np.flatnonzero(is_back_N[1:] != is_back_N[:-1]) + 1
+    edge_N = np.concatenate([[0] * bool(is_back_N[0]), edge_N, [len(data)] * bool(is_back_N[-1])])
+    run_K2 = edge_N.astype(np.int64).reshape(-1, 2)
+    run_K2 = run_K2[run_K2[:, 1] - run_K2[:, 0] >= least]
+    begins, ends = [0, *run_K2[:, 1].tolist()], [*run_K2[:, 0].tolist(), len(data)]
+    return b"\n".join([data[begin:end] for begin, end in zip(begins, ends, strict=True)])
+
+
+def _take_back(line: bytes) -> bytes:
+    """A line with its backspaces carried out: each takes a character back."""
     out, start = bytearray(), 0
-    line_start = 0
     for run in _BACKSPACES.finditer(line):
         out += line[start : run.start()]
-        start, count = run.end(), len(run[0])
-        if count >= redraw:
-            out += b"\n"
-            line_start = len(out)
-            continue
-        for _ in range(count):
-            while len(out) > line_start and out[-1] & 0xC0 == 0x80:  # the inner bytes of one character
+        start = run.end()
+        for _ in range(start - run.start()):
+            while out and out[-1] & 0xC0 == 0x80:  # the inner bytes of one character
                 out.pop()
-            if len(out) > line_start:
+            if out:
                 out.pop()
     return bytes(out + line[start:])

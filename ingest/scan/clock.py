@@ -125,26 +125,42 @@ class Clock:
                 self._counts_bars = False
             return step_N
         has_bar = not np.isnan(self._bar_total)
-        for at in np.flatnonzero(counted.is_record_N | is_bar_N).tolist():
+        looked_J = np.flatnonzero(counted.is_record_N | is_bar_N)
+        for place, at in enumerate(looked_J.tolist()):
+            if self._counts_bars is not None:
+                self._believe_rest(counted, looked_J[place:], step_N)
+                break
             if is_bar_N[at]:
                 has_bar = True
-                if self._counts_bars is None and counted.is_telling_N[at]:
+                if counted.is_telling_N[at]:
                     is_last = counted.step_N[at] == counted.total_N[at] and self._knows_epoch(counted, at)
                     self._counts_bars, self._bar_total = not is_last, counted.total_N[at]
                     self._bars_from = at if self._counts_bars else self._bars_from
-                elif (self._counts_bars and counted.is_telling_N[at]) or self._counts_bars is None:
+                else:
                     self._bar_total = counted.total_N[at]
                 is_other = counted.total_N[at] != self._bar_total
                 if self._counts_bars is False or is_other:
                     step_N[at] = np.nan
             elif counted.style_N[at] in _STEPS:
-                if self._counts_bars is None:
-                    self._counts_bars = False
-                elif self._counts_bars:
-                    step_N[at] = np.nan
-            elif counted.is_telling_N[at] and has_bar and self._counts_bars is None:
+                self._counts_bars = False
+            elif counted.is_telling_N[at] and has_bar:
                 self._counts_bars, self._bars_from = True, at
         return step_N
+
+    def _believe_rest(self, counted: Counted, rows_J: Ints, step_N: Floats) -> None:
+        """Take back, on the rows left of a piece, the steps that do not count, once it is known which do."""
+        is_bar_J = counted.style_N[rows_J] == Style.BAR
+        if not self._counts_bars:
+            step_N[rows_J[is_bar_J]] = np.nan
+            return
+        total_J = counted.total_N[rows_J]
+        told_J = np.maximum.accumulate(
+            np.where(is_bar_J & counted.is_telling_N[rows_J], np.arange(len(rows_J)), -1)
+        )
+        bar_total_J = np.where(told_J >= 0, total_J[told_J], self._bar_total)  # of the last bar that tells
+        self._bar_total = float(bar_total_J[-1])
+        is_other_J = np.where(is_bar_J, total_J != bar_total_J, np.isin(counted.style_N[rows_J], _STEPS))
+        step_N[rows_J[is_other_J]] = np.nan
 
     def _knows_epoch(self, counted: Counted, at: int) -> bool:
         """Whether an epoch was named: where only the full bar of each is logged, epochs count."""
