@@ -20,12 +20,13 @@ from .lost_losses import LostLosses, lost_remark
 from .noise import is_noise
 from .pieces import Piece, ShapeLines
 from .prefixes import Part, read_prefix
-from .prose import Counts, Prose, Told
+from .prose import Counts, Prose
 from .sentence_table import sentences_for
 from .sentences import Sentence
 from .sentences_of_faults import DIVERGED
 from .sentences_of_scaling import LOSS_SCALING
 from .tokens import MAX_SENTENCE_BYTES
+from .told import Told, told_on
 from .unwrap import is_open
 
 MAX_SHAPES = 1 << 15
@@ -133,8 +134,11 @@ class Knowledge:
             self._own.setdefault(known.dialect.name, []).append(group.line_S)
             if known.dialect.name not in self._rules:
                 self._rules[known.dialect.name] = DialectRules(known.dialect.rules)
-        for at in group.line_S.tolist() if known.sentences else ():
-            self._hear(known, at, lines[at][:MAX_SENTENCE_BYTES])
+        for told in told_on(known.sentences, group, lines, self._printer) if known.sentences else ():
+            self.lines += len(told.line_S) if known.takes_lines else 0
+            self._heard += len(told.line_S)
+            self._names_iterations |= told.finding.iteration is not None
+            self._told.append(told)
 
     def complete(self, batch: RecordBatch, line_R: Ints, counts: Counts) -> RecordBatch:
         """The records of a piece, on the lines ``line_R``, with what dialects and sentences say."""
@@ -149,14 +153,11 @@ class Knowledge:
         self.metrics.update(metrics)
         return batch
 
-    def _hear(self, known: Known, at: int, line: bytes) -> None:
-        found = next((told for each in known.sentences if (told := each.read(line)) is not None), None)
-        if found is None:
-            return
-        self.lines += known.takes_lines
-        self._heard += 1
-        self._names_iterations |= found.iteration is not None
-        self._told.append(Told(at, _printer(line, self._rank), found))
+    def _printer(self, line: bytes) -> int:
+        """The rank that a prefix names as the printer."""
+        field = read_prefix(line).get(Part.RANK)
+        text = "" if field is None else field.of(line)
+        return int(text) if text.isdigit() and len(text) < 8 and int(text) <= MAX_RANK else self._rank
 
 
 def _look_at(example: bytes) -> Known:
@@ -164,13 +165,6 @@ def _look_at(example: bytes) -> Known:
     if is_noise(example):
         return Known(is_noise=True)
     return Known(sentences_for(example), dialect=dialect_of(example), is_open=is_open(example))
-
-
-def _printer(line: bytes, otherwise: int) -> int:
-    """The rank that a prefix names as the printer."""
-    field = read_prefix(line).get(Part.RANK)
-    text = "" if field is None else field.of(line)
-    return int(text) if text.isdigit() and len(text) < 8 and int(text) <= MAX_RANK else otherwise
 
 
 def _is_on(line_R: Ints, own: Sequence[Ints]) -> Flags:

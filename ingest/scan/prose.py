@@ -19,6 +19,7 @@ from ingest.joining import concatenate
 from ingest.row_order import take_rows
 
 from .sentences import Finding, Place
+from .told import Told
 
 MAX_REMEMBERED = 4096
 """Events that are remembered to tell each once: the ranks of a large job print the same one in a row."""
@@ -26,15 +27,6 @@ CHECKED = "/checked"
 """Ends the name of a count that a check of the trainer stopped at: until then it had passed."""
 _OF_A_RANK = (EventKind.HARDWARE, EventKind.HEARTBEAT)
 """Events about what printed them; any other is about the run, whoever printed it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What a sentence tells on ``line`` of the piece, printed by ``printer``."""
-
-    line: int
-    printer: int
-    finding: Finding
 
 
 @dataclass(slots=True)
@@ -84,10 +76,12 @@ class Prose:
         """The batch, whose records stand on the lines ``line_R``, with what was told, and its metrics."""
         found: list[tuple[int, Record | Event]] = []
         metrics: dict[str, None] = {}
-        for each in sorted(told, key=lambda one: one.line):
-            self.told[each.finding.sentence] += 1
-            for what in self._placed(each, counts):
-                found.append((each.line, what))
+        for each in told:
+            self.told[each.finding.sentence] += len(each.line_S)
+        places = ((line, each) for each in told for line in _telling_lines(each, counts).tolist())
+        for line, each in sorted(places, key=lambda place: place[0]):
+            for what in self._placed(each, line, counts):
+                found.append((line, what))
                 metrics.update(dict.fromkeys(what.metrics if isinstance(what, Record) else ()))
         self._remember(counts)
         return (_merged(batch, line_R, found) if found else batch), metrics
@@ -100,7 +94,7 @@ class Prose:
         for printer, at in zip(printers.tolist(), last_N.tolist(), strict=True):
             self._last[printer] = int(counts.iteration_N[len(counts.line_N) - 1 - at])
 
-    def _placed(self, told: Told, counts: Counts) -> list[Record | Event]:
+    def _placed(self, told: Told, line: int, counts: Counts) -> list[Record | Event]:
         finding = told.finding
         if finding.is_heading:
             self._heading = UNNAMED_RANK if finding.rank is None else finding.rank
@@ -112,12 +106,13 @@ class Prose:
         if finding.event is None and not finding.metrics:
             return []
         rank = told.printer if finding.rank is None else finding.rank
-        iteration = self._iteration(finding, told, rank, counts)
+        last = self._last_of(told.printer, line, counts)
+        iteration = self._iteration(finding, last, counts.last(line, rank), rank)
         placed: list[Record | Event] = []
         if finding.event is not None:
             placed += self._event(finding, iteration, rank)
         if finding.metrics:
-            placed += self._records(finding, iteration, rank, self._last_of(told, counts))
+            placed += self._records(finding, iteration, rank, last)
         return placed
 
     def _records(self, finding: Finding, iteration: int, rank: int, last: int | None) -> list[Record]:
@@ -136,10 +131,9 @@ class Prose:
             return [told]
         return [replace(told, iteration=last, time=None, metrics=dict.fromkeys(checked, 0.0)), told]
 
-    def _iteration(self, finding: Finding, told: Told, rank: int, counts: Counts) -> int:
-        last = self._last_of(told, counts)
+    def _iteration(self, finding: Finding, last: int | None, own: int | None, rank: int) -> int:
+        """``last`` is the iteration printed last, ``own`` that of the rank in this piece."""
         if finding.iteration is not None:
-            own = counts.last(told.line, rank)
             own = self._last.get(rank) if own is None else own
             if finding.event is not None or own is None:
                 return finding.iteration
@@ -155,13 +149,9 @@ class Prose:
         self._numbered += 1
         return self._numbered - 1
 
-    def _last_of(self, told: Told, counts: Counts) -> int | None:
+    def _last_of(self, printer: int, line: int, counts: Counts) -> int | None:
         """The iteration printed last: by the same printer, else by anyone."""
-        for known in (
-            counts.last(told.line, told.printer),
-            self._last.get(told.printer),
-            counts.last(told.line, None),
-        ):
+        for known in (counts.last(line, printer), self._last.get(printer), counts.last(line, None)):
             if known is not None:
                 return known
         return self._anyone
@@ -187,6 +177,17 @@ class Prose:
             fields=fields,
         )
         return [event] if finding.event is not EventKind.HEARTBEAT else _beats(event)
+
+
+def _telling_lines(told: Told, counts: Counts) -> Ints:
+    """The lines that tell it anew: an event that is told twice at one place of the log is told once."""
+    finding, line_S = told.finding, told.line_S
+    is_event_alone = finding.event is not None and not finding.metrics
+    if len(line_S) == 1 or not is_event_alone or finding.needs_heading or finding.is_heading:
+        return line_S
+    at_S = np.searchsorted(counts.line_N, line_S, side="right")
+    first_S: Ints = np.flatnonzero(np.append(True, at_S[1:] != at_S[:-1]))
+    return np.asarray(line_S[first_S])
 
 
 def _beats(event: Event) -> list[Event]:

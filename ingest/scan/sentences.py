@@ -57,6 +57,8 @@ class Finding:
     """Whether it is of the rank that the heading above names, and of none without one."""
 
 
+_TEXT_GROUPS = {"path", "text", "collective", "host", "message"}
+"""Groups that are kept as they are written, numbers and all."""
 Amend = Callable[[Finding, Mapping[str, str]], Finding | None]
 """What a form cannot say: completes the finding of the groups, or takes it back."""
 
@@ -82,6 +84,13 @@ class Sentence:
     place: Place = Place.LAST
     takes_line: bool = True
     amend: Amend | None = None
+
+    @property
+    def tells_numbers(self) -> bool:
+        """Whether it tells nothing but numbers, however they are written, and words of the shape."""
+        return (
+            self.form is not None and self.reader is None and not self.form.groupindex.keys() & _TEXT_GROUPS
+        )
 
     def is_in(self, line: bytes) -> bool:
         """Whether lines like ``line`` may hold it."""
