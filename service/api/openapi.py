@@ -59,6 +59,7 @@ def describe(app: FastAPI) -> Json:
         _point_at_components(document["components"]["schemas"])
         _add_verdict(document)
         document["components"]["schemas"]["Problem"] = _problem_schema(document)
+        document = _told_apart(document)
         document["paths"] = _named(document["paths"], document["components"]["schemas"])
         document["components"]["schemas"] = {
             name: _named(part, {}) for name, part in document["components"]["schemas"].items()
@@ -156,6 +157,45 @@ def _add_verdict(document: Json) -> None:
         schema.pop(key)
     parts = {"Verdict": schema, **{_component(name): part for name, part in definitions.items()}}
     document["components"]["schemas"].update({name: _rewired(part) for name, part in parts.items()})
+
+
+def _told_apart(document: Json) -> Json:
+    """The document with names of ours for models of one name, which FastAPI names by their modules.
+
+    Their titles are what generators call them, and must differ too.
+    """
+    schemas = document["components"]["schemas"]
+    names = {name: _shortened(name) for name in schemas if "__" in name}
+    for name, short in names.items():
+        assert short not in schemas, f"two models are called {short}"
+        schemas[name]["title"] = short
+    refs = {_REF + name: _REF + short for name, short in names.items()}
+
+    def renamed(node: Any) -> Any:
+        if isinstance(node, list):
+            return [renamed(one) for one in node]
+        if not isinstance(node, dict):
+            return node
+        return {
+            key: refs.get(value, value) if key == "$ref" else renamed(value) for key, value in node.items()
+        }
+
+    found: Json = renamed(document)
+    found["components"]["schemas"] = {
+        names.get(name, name): schema for name, schema in found["components"]["schemas"].items()
+    }
+    return found
+
+
+def _shortened(name: str) -> str:
+    """A model's name behind that of its module.
+
+    >>> _shortened("service__verdict_difference__Kind"), _shortened("service__api__models__State")
+    ('VerdictDifferenceKind', 'ApiState')
+    """
+    *modules, model = name.split("__")
+    module = modules[-2] if modules[-1] == "models" else modules[-1]
+    return "".join(word.capitalize() for word in module.split("_")) + model
 
 
 def _named(node: Any, components: Json) -> Any:
