@@ -27,7 +27,6 @@ export class Charts {
 
   constructor(slot) {
     this.slot = slot;
-    fetchPlotly(); // beside what the words need, not after it
     this.heading = h("p", { class: "since" });
     this.legend = h("p", { class: "lines" });
     this.more = h("p", { class: "controls" });
@@ -204,7 +203,7 @@ function decoded(text) {
 }
 
 /** plotly.js, fetched once; null, and to be tried again, where that failed. */
-function fetchPlotly() {
+export function fetchPlotly() {
   const address = document.querySelector("meta[name=plotly]").content;
   plotly ??= new Promise((done) => {
     const script = h("script", { src: address });

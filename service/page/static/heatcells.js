@@ -34,6 +34,7 @@ export class Heat {
   #place = null;
   #at = null;
   #drag = null;
+  #touched = null;
 
   constructor(box, act) {
     this.act = act;
@@ -43,7 +44,7 @@ export class Heat {
     box.classList.add("heatbox");
     box.append(this.canvas, this.tip);
     this.canvas.addEventListener("pointermove", (event) => this.#hover(event));
-    this.canvas.addEventListener("pointerleave", () => this.#point(null));
+    this.canvas.addEventListener("pointerleave", (event) => event.pointerType === "touch" || this.#point(null));
     this.canvas.addEventListener("pointerdown", (event) => {
       if (event.button === 0 && event.pointerType !== "touch") this.#drag = this.#cell(event);
     });
@@ -192,6 +193,10 @@ export class Heat {
     const [from, to] = [this.#drag, this.#cell(event)];
     this.#drag = null;
     if (!to) return;
+    // a finger has no pointer to hover with: its first touch tells of the cell, its second opens it
+    const isKnown = this.#touched?.row === to.row && this.#touched.column === to.column;
+    this.#touched = to;
+    if (event.pointerType === "touch" && !isKnown) return this.#point(to);
     const isClick = !from || Math.hypot(to.x - from.x, to.y - from.y) < DRAG_PX;
     if (isClick) this.#open(to);
     else this.#zoom(from, to);

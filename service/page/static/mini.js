@@ -17,11 +17,11 @@ const LINE_PX = 13;
 
 /**
  * The chart of `{iteration, band: [low, high], lines: [{name, values, kind}], levels: [{name, value, kind}],
- * range: [low, high] of the onset, alarm, isLog, title}`. A value is a number, null, or the text of what is none.
+ * range: [low, high] of the onset, at, alarm, isLog, title}`. A value is a number, null, or the text of what is none.
  */
 export function mini(drawing) {
   const scale = scales(drawing);
-  const parts = [frame(scale), onset(drawing, scale), band(drawing, scale), ...levels(drawing, scale), ...drawing.lines.flatMap((line) => path(line, drawing, scale))];
+  const parts = [frame(scale), onset(drawing, scale), band(drawing, scale), ...drawing.lines.flatMap((line) => path(line, drawing, scale)), ...levels(drawing, scale)];
   return svg("svg", { class: "mini", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" }, svg("title", null, visible(drawing.title)), ...parts);
 }
 
@@ -66,7 +66,7 @@ function frame({ low, high, begin, end, back, y, bottom }) {
   return svg("g", { class: "axis" }, svg("path", { d: `M${LEFT} ${TOP}V${bottom}H${WIDTH - RIGHT}` }), ...ticks, ...ends);
 }
 
-function onset({ range, alarm }, { x, begin, end, bottom }) {
+function onset({ range, alarm, at }, { x, begin, end, bottom }) {
   if (!range) return null;
   const low = Math.max(begin, range[0] ?? begin);
   const high = Math.min(end, range[1]);
@@ -74,7 +74,7 @@ function onset({ range, alarm }, { x, begin, end, bottom }) {
   const shade = svg("rect", { class: "onset", x: x(low), y: TOP, width: Math.max(1.5, x(high) - x(low)), height: bottom - TOP });
   const isSeen = alarm !== undefined && alarm > high && alarm <= end;
   const side = x(high) < WIDTH / 2 ? "start" : "end";
-  const word = svg("text", { class: "onset-word", x: x(high) + (side === "start" ? 3 : -3), y: TOP - 5, "text-anchor": side }, `onset ${number(range[1])}`);
+  const word = svg("text", { class: "onset-word", x: x(high) + (side === "start" ? 3 : -3), y: TOP - 5, "text-anchor": side }, `onset ${number(at)}`);
   return svg("g", null, shade, word, isSeen ? svg("path", { class: "alarm", d: `M${x(alarm)} ${TOP}V${bottom}` }) : null);
 }
 
@@ -87,20 +87,22 @@ function band({ band: edges, iteration }, { x, y }) {
 }
 
 function levels({ levels: given }, { y, bottom }) {
-  // where two lie close together their names would cover each other: they are stacked from the lowest up
-  let before = bottom + LINE_PX;
+  // names to the left and to the right in turn, and those of one side stacked from the lowest up: where
+  // two lie close together they would else cover each other
+  const before = [bottom + LINE_PX, bottom + LINE_PX];
   return given
     .filter((level) => Number.isFinite(level.value))
     .map((level) => ({ ...level, at: y(level.value) }))
     .sort((a, b) => b.at - a.at)
-    .map((level) => {
-      const text = Math.min(level.at - 3, before - LINE_PX);
-      before = text;
+    .map((level, place) => {
+      const side = place % 2;
+      before[side] = Math.min(level.at - 3, before[side] - LINE_PX);
+      const where = side ? { x: WIDTH - RIGHT - 4, "text-anchor": "end" } : { x: LEFT + 4 };
       return svg(
         "g",
         { class: `level ${level.kind}` },
         svg("path", { d: `M${LEFT} ${level.at.toFixed(1)}H${WIDTH - RIGHT}` }),
-        svg("text", { x: LEFT + 4, y: text }, `${level.name} ${short(level.value)}`),
+        svg("text", { ...where, y: before[side] }, `${level.name} ${short(level.value)}`),
       );
     });
 }

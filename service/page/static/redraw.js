@@ -98,7 +98,7 @@ function ballot(cell, common, tolerance) {
 
 function chartOf(one, piece, { columns }, matrix) {
   const { incident } = one;
-  const frame = { iteration: columns.iteration, range: piece.interval ?? [piece.iteration, piece.iteration], alarm: incident.detected_at_iteration };
+  const frame = { iteration: columns.iteration, range: piece.interval ?? [piece.iteration, piece.iteration], at: piece.iteration, alarm: incident.detected_at_iteration };
   const own = ownLines(matrix, columns.iteration);
   const isRelative = RELATIVE.has(piece.detector) && own.length > 0 && typeof piece.detail?.relative_shift === "number";
   const drawing = isRelative

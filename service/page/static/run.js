@@ -2,7 +2,7 @@
 
 import { go, link } from "./address.js";
 import { get } from "./api.js";
-import { Charts } from "./charts.js";
+import { Charts, fetchPlotly } from "./charts.js";
 import { fill, h, name, visible } from "./dom.js";
 import { Actions } from "./actions.js";
 import { evidenceOf } from "./evidence.js";
@@ -18,6 +18,7 @@ let actions = null;
 
 /** Show a run, or one of its incidents, in `root`; resolves once the words are there, then the curves. */
 export async function showRun(root, view, signal, again) {
+  fetchPlotly(); // beside what the words need, not after it
   const told = await ask(view, signal);
   const { run, verdict, one } = told;
   document.title = `${run.run.slice(0, 60)} – firstfault`;
@@ -66,19 +67,22 @@ function keysOf(run, incidents, one, view) {
 }
 
 async function ask(view, signal) {
-  const of = async (id) => (id === null ? null : get(`/v1/incidents/${encodeURIComponent(id)}`, signal));
-  const given = await of(view.incident);
-  const runId = view.run ?? given.run_id;
-  const base = `/v1/runs/${encodeURIComponent(runId)}`;
+  const incident = async (id) => (id === null ? null : get(`/v1/incidents/${encodeURIComponent(id)}`, signal));
+  const given = await incident(view.incident);
+  const base = `/v1/runs/${encodeURIComponent(view.run ?? given.run_id)}`;
   const [run, { verdict }] = await Promise.all([get(base, signal), get(`${base}/verdict`, signal)]);
-  const { items } = await get(`/v1/incidents?run=${encodeURIComponent(run.run)}`, signal);
   // without one named, the incident that the run's sentence is about, unless it came and went by itself
   const root = verdict.incidents.find((one) => one.id === run.incident_id && one.certainty !== "recovered");
-  const one = given ?? (await of(root?.id ?? null));
+  const id = given?.id ?? root?.id ?? null;
+  // at once: each further turn to the service is one more that the reader waits for
+  const [{ items }, one, changes] = await Promise.all([
+    get(`/v1/incidents?run=${encodeURIComponent(run.run)}`, signal),
+    given ?? incident(id),
+    id === null ? [] : askChanges(id, signal),
+  ]);
   // by where they lie in the run: the first is the root
-  const place = ({ first }) => [first.attempt, Number(first.iteration)];
-  items.sort((a, b) => place(a)[0] - place(b)[0] || place(a)[1] - place(b)[1]);
-  return { run, verdict, incidents: items, one, changes: one === null ? [] : await askChanges(one, signal) };
+  items.sort((a, b) => a.first.attempt - b.first.attempt || a.first.iteration - b.first.iteration);
+  return { run, verdict, incidents: items, one, changes };
 }
 
 function lay(root, runId, again) {

@@ -6,8 +6,10 @@ const IN_WORDS = {
   checksum_vote: votes,
   agreement: votes,
   repeat: ({ metric }, who) => `${who} computed ${metric} twice and got two results`,
-  nonfinite: ({ metric, statistic, threshold }, who) =>
-    metric.startsWith("nonfinite_") || threshold === 0 ? `${metric} of ${who} is not finite, where it always must be` : `${number(statistic)} times in a row ${metric} of ${who} was not finite; ${number(threshold)} are allowed`,
+  nonfinite: ({ metric, statistic, threshold }, who) => {
+    if (metric.startsWith("nonfinite_")) return `${who} counted values that are not finite in ${metric}, where none may be`;
+    return threshold === 0 ? `${metric} of ${who} is not finite` : `${metric} of ${who} was not finite ${number(statistic)} times in a row; ${number(threshold)} are allowed`;
+  },
   explosion: ({ metric, detail: { baseline, peak } }) => (told(baseline, peak) ? `${metric} went from ${number(baseline)} up to ${number(peak)}` : null),
   curve_drift: ({ metric, detail: { baseline, level } }) => (told(baseline, level) ? `${metric} went from ${number(baseline)} to ${number(level)} and stayed there` : null),
   evaluation: ({ metric, detail: { before, after } }) => (told(before, after) ? `${metric} went from ${number(before)} to ${number(after)}` : null),

@@ -15,8 +15,8 @@ const TOLD = {
 };
 
 /** What the incident was before, the oldest first. */
-export async function askChanges(one, signal) {
-  const { items } = await get(`/v1/incidents/${encodeURIComponent(one.id)}/revisions`, signal);
+export async function askChanges(id, signal) {
+  const { items } = await get(`/v1/incidents/${encodeURIComponent(id)}/revisions`, signal);
   return items;
 }
 
