@@ -35,6 +35,10 @@ class CrashPoint(StrEnum):
     """The receiver has the message, the store does not know."""
 
 
+UNALERTED = tuple(point for point in CrashPoint if not point.value.startswith("alert_"))
+"""The places that a worker passes whom nobody has given a channel."""
+
+
 class _Armed:
     """The place to die at, and how often it is still passed alive."""
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 
-_START_S = 20.0
+START_S = 20.0
 """What starting Python and loading apprise may take on a busy machine, on top of the time for the message."""
 CURE = "pip install 'firstfault[notify]'"
 WORDS = {
@@ -38,7 +38,7 @@ def notify(url: str, title: str, text: str, *, timeout_s: float, allow_private: 
             input=json.dumps(given).encode(),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            timeout=_START_S + timeout_s,
+            timeout=START_S + timeout_s,
             check=False,
         )
     except subprocess.TimeoutExpired:

@@ -20,6 +20,7 @@ from ..crash_points import CrashPoint, reach
 from ..database import Database
 from ..errors import StoreError
 from . import dispatch
+from .apprise_parent import START_S
 from .carriers import Letter, Outcome, send
 from .config import AlertsConfig, ChannelKind
 from .dispatch import Delivery, Lease
@@ -80,9 +81,9 @@ class _Desk:
     base_url: str
     clock: Callable[[], float]
 
-    def lease(self) -> Lease:
-        """A claim outlasts the longest try: loading apprise takes time, too."""
-        seconds = 2.0 * self.config.timeout_s + 25.0
+    def lease(self, kind: ChannelKind) -> Lease:
+        """A claim outlasts the longest try, to which loading apprise belongs."""
+        seconds = 2.0 * self.config.timeout_s + (START_S if kind is ChannelKind.APPRISE else 1.0)
         return Lease(owner=uuid.uuid4().hex, seconds=seconds, give_up_after_s=self.config.give_up_after_s)
 
 
@@ -92,7 +93,7 @@ class _Line:
     def __init__(self, desk: _Desk, channel: str) -> None:
         self._desk, self._channel = desk, channel
         self._settings = desk.config.channels[channel]
-        self._lease = desk.lease()
+        self._lease = desk.lease(self._settings.kind)
         self._pruned_at_s = time.monotonic()
         self._is_failing = False
         self.changed = threading.Event()
