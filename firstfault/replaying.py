@@ -11,7 +11,8 @@ from typing import Any
 def replay(path: str | Path | Iterable[str | Path]) -> list[dict[str, Any]]:
     """The verdicts of all runs in a file, a folder or several of them, as JSON objects.
 
-    The same as ``firstfault replay --json``: files that differ by a rank number are one run.
+    The same as ``firstfault replay --json``: files that differ by a rank number are one run. A notebook shows
+    the list as the page of ``firstfault replay --html``.
 
     Raises:
         ingest.errors.UnreadableInput: nothing is there, or not one record in it is usable.
@@ -19,7 +20,7 @@ def replay(path: str | Path | Iterable[str | Path]) -> list[dict[str, Any]]:
     """
     try:
         # The one place where this package reaches downstream: everything else here runs in trainers.
-        from service.offline import replay_files
+        from service.notebook import replay_files
     except ImportError as error:
         raise ImportError(
             f"replay needs all dependencies (install without --no-deps): {error}. If it is installed,"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from detectors.evidence import Certainty
@@ -137,23 +135,6 @@ def follow_jobs(
     finally:
         for one in followed:
             one.close()
-
-
-def replay_files(paths: Sequence[str | Path], settings: Settings | None = None) -> list[dict[str, Any]]:
-    """The canonical verdicts of all runs in ``paths`` as JSON objects, in order of the jobs.
-
-    Raises:
-        UnreadableInput: a path that is not there, or an input without one usable record.
-    """
-    from .inputs import find_inputs, without_strangers  # it speaks of the jobs that are judged here
-
-    with find_inputs(paths) as inputs:
-        options = ReplayOptions(settings=settings or Settings(), reports=inputs.reports)
-        judged = without_strangers([*inputs.missing, *judge_jobs(inputs.jobs, options)], inputs.passed)
-    for job in judged:
-        if job.unreadable:
-            raise UnreadableInput(job.unreadable)
-    return [json.loads(run.line) for job in judged for run in job.runs]
 
 
 class _Reading:

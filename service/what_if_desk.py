@@ -6,6 +6,7 @@ keep everybody waiting. One at a time, with a limit of time; the newest answers 
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import threading
@@ -17,6 +18,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from .what_if_history import CannotRejudge, Question, rejudged
+
+log = logging.getLogger(__name__)
 
 LIMIT_S = 300.0
 """What one answer may take: ten seconds where loops are compiled, a minute more where they are not."""
@@ -81,7 +84,12 @@ class Desk:
             self._done.wait_for(lambda: inquiry.state != "running", seconds)
 
     def _answer(self, inquiry: Inquiry) -> None:
-        verdict, refusal = self._in_a_process(inquiry.question)
+        verdict: Mapping[str, Any] | None = None
+        try:
+            verdict, refusal = self._in_a_process(inquiry.question)
+        except Exception as error:  # the edge of this thread: nobody may be asked any more while it is open
+            log.exception("a run could not be judged again")
+            refusal = f"it could not be judged again here: {error}"
         with self._done:
             inquiry.after, inquiry.refusal = verdict, refusal
             inquiry.state = "done" if verdict is not None else "refused"

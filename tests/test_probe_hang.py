@@ -11,7 +11,7 @@ import pytest
 from detectors.registry import DetectorsConfig
 from detectors.stall import StallConfig
 from service.config import Settings
-from service.offline import replay_files
+from service.notebook import replay_files
 
 from .probe_builders import lines_of, started_job
 

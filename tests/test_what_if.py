@@ -187,6 +187,23 @@ def test_a_question_that_takes_too_long_ends_in_a_refusal(watched: Watched) -> N
     assert "took longer than 0.01 s" in asked.refusal
 
 
+def test_a_question_whose_process_cannot_be_started_is_refused_and_holds_up_no_other(
+    watched: Watched,
+) -> None:
+    class Broken(Desk):
+        def _in_a_process(self, _: Question) -> Any:
+            raise OSError("no process is left")
+
+    desk = Broken()
+    for _ in range(2):
+        asked = desk.ask(question(watched.folder, watched.verdict), {})
+        desk.wait(asked, 10.0)
+        assert (asked.state, asked.refusal) == (
+            "refused",
+            "it could not be judged again here: no process is left",
+        )
+
+
 def test_what_can_be_tried_is_listed_with_what_it_is_now(watched: Watched) -> None:
     listed = watched.api.client().get("/v1/detectors/settings").json()["items"]
     values = {one["name"]: one["value"] for one in listed}
