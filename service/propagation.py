@@ -88,11 +88,11 @@ class _Seen:
 class Observations:
     """Collects what ranks showed, by phase of an iteration."""
 
-    def __init__(self, ranks_R: Ranks) -> None:
-        self.ranks_R = ranks_R
+    def __init__(self, ranks_R: Ranks, layout: Layout | None = None) -> None:
+        self.ranks_R, self.layout = ranks_R, layout
         self._seen: dict[tuple[int, int], _Seen] = {}
 
-    def take(self, matrix: Matrix, layout: Layout | None) -> None:
+    def take(self, matrix: Matrix) -> None:
         """A metric of every rank: its values that are not finite, its counts, its minority."""
         contract = contract_of(matrix.metric)
         place_R = np.searchsorted(self.ranks_R, matrix.ranks_R)
@@ -107,7 +107,7 @@ class Observations:
                     bad_R |= present_R & (matrix.values_TR[at] > 0)
                 cell_R[bad_R] = Cell.BAD
             if is_compared(matrix.metric):
-                bad_R, tie_R = odd_ranks(matrix, contract, layout, at)
+                bad_R, tie_R = odd_ranks(matrix, contract, self.layout, at)
                 cell_R[bad_R], cell_R[tie_R] = Cell.BAD, Cell.TIE
             self._merge((iteration, int(contract.phase)), matrix.metric, place_R, cell_R)
 
@@ -142,7 +142,7 @@ def is_watched(metric: str) -> bool:
     return contract_of(metric).kind in _WATCHED or is_compared(metric)
 
 
-def propagation(seen: Observations, incident: Mapping[str, Any], layout: Layout | None) -> Propagation:
+def propagation(seen: Observations, incident: Mapping[str, Any]) -> Propagation:
     """How an incident spread over what was seen."""
     found = seen.columns()
     first = incident["first"]
@@ -150,10 +150,10 @@ def propagation(seen: Observations, incident: Mapping[str, Any], layout: Layout 
     found = [one for one in found if one[0][0] >= begin] or found
     telling = _telling(found)
     kept = telling[:MAX_COLUMNS]
-    groups = None if layout is None else groups_of(layout, seen.ranks_R)
+    groups = None if seen.layout is None else groups_of(seen.layout, seen.ranks_R)
     columns = _columns(kept, groups)
     cells_CR = np.array([one.cell_R for _, one in kept], np.int8).reshape(len(kept), len(seen.ranks_R))
-    lanes = _lanes(cells_CR, seen.ranks_R, first, layout) if kept else []
+    lanes = _lanes(cells_CR, seen.ranks_R, first, seen.layout) if kept else []
     return Propagation(
         columns=columns,
         lanes=lanes[:MAX_LANES],

@@ -38,11 +38,11 @@ def numbers(metric: str, rows: dict[int, list[float | None]]) -> Matrix:
 
 
 def spread(matrices: list[Matrix], layout: Layout | None = None, **first: Any) -> Propagation:
-    seen = Observations(matrices[0].ranks_R)
+    seen = Observations(matrices[0].ranks_R, layout)
     for one in matrices:
-        seen.take(one, layout)
+        seen.take(one)
     begun = {"iteration": 10, "interval": [9, 10], "ranks": [], "victims": [], **first}
-    return propagation(seen, {"first": begun}, layout)
+    return propagation(seen, {"first": begun})
 
 
 PLAIN = Layout(axes=("dp",), coordinates={rank: (rank,) for rank in range(4)}, hosts={1: "node-1"})

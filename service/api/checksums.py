@@ -17,7 +17,6 @@ from firstfault.mesh import Layout
 from firstfault.telemetry import contract_of
 from service import reading
 from service.checksum_matrix import ChecksumMatrix, Group, Vote, checksum_matrix, is_compared
-from service.history_reader import HistoryReader
 from service.sentence import root_incident
 
 from .answers import answer
@@ -108,8 +107,13 @@ def get_checksums(
     if named is None or named not in compared:
         raise ProblemError(404, "not-kept", _nothing(named, compared))
     place = at if at is not None else _first_seen(about, named)
-    found = _read(context, history, (run_id, chosen, named), place, int(verdict["coverage"]["ranks"] or 1))
+    half = _reach(context, int(verdict["coverage"]["ranks"] or 1))
+    start, stop = (0, None) if place is None else (max(0, place - half), place + half + 1)
+    matrix = history.matrix(run_id, chosen, named, start, stop)
+    if matrix is None:
+        raise ProblemError(404, "not-kept", f"no values of single ranks of {named!r} are kept there")
     layout = history.layout(run_id, chosen)
+    found = checksum_matrix(matrix, contract_of(named), layout, place)
     told = _answer(found, layout)
     return answer(ChecksumAnswer(run_id=run_id, metric=named, metrics=compared, attempt=chosen, **told))
 
@@ -164,17 +168,9 @@ def _nothing(metric: str | None, compared: Sequence[str]) -> str:
     return f"{metric!r} is not compared bit by bit; there are: {', '.join(compared[:20]) or 'none'}"
 
 
-def _read(
-    context: Context, history: HistoryReader, what: tuple[str, int, str], at: int | None, ranks: int
-) -> ChecksumMatrix:
-    """As much around ``at`` as a matrix may have cells; the newest that is kept without."""
-    run_id, attempt, metric = what
-    half = max(1, context.config.max_matrix_cells // (2 * max(1, ranks)) - 1)
-    start, stop = (0, None) if at is None else (max(0, at - half), at + half + 1)
-    matrix = history.matrix(run_id, attempt, metric, start, stop)
-    if matrix is None:
-        raise ProblemError(404, "not-kept", f"no values of single ranks of {metric!r} are kept there")
-    return checksum_matrix(matrix, contract_of(metric), history.layout(run_id, attempt), at)
+def _reach(context: Context, ranks: int) -> int:
+    """Iterations on either side of a check, so many that a matrix of them is not too large."""
+    return max(1, context.config.max_matrix_cells // (2 * max(1, ranks)) - 1)
 
 
 def _answer(found: ChecksumMatrix, layout: Layout | None) -> dict[str, Any]:

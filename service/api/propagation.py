@@ -84,11 +84,11 @@ def get_propagation(
     history = context.history
     layout = None if history is None else history.layout(run_id, attempt)
     ranks_R = np.arange(max(1, int(verdict["coverage"]["ranks"] or 1)), dtype=np.int32)
-    seen = Observations(_universe(ranks_R, about, layout))
+    seen = Observations(_universe(ranks_R, about, layout), layout)
     known = verdict["coverage"]["metrics"]
     is_recorded = history is not None and _take(seen, history, (run_id, attempt), about, known)
     _mark(seen, about)
-    found = propagation(seen, about, layout)
+    found = propagation(seen, about)
     return answer(_answer(run_id, attempt, str(about["id"]), found, "ranks" if is_recorded else "evidence"))
 
 
@@ -112,12 +112,11 @@ def _take(
     named = [one["metric"] for one in about["evidence"]]
     wanted = dict.fromkeys([*named, *sorted(known, key=lambda one: one.count("/"))])
     metrics = [one for one in wanted if is_watched(one)][:_MAX_METRICS]
-    layout = history.layout(*place)
     any_found = False
     for metric in metrics:
         matrix = history.matrix(*place, metric, start, stop)
-        if matrix is not None and set(matrix.ranks_R.tolist()) <= set(seen.ranks_R.tolist()):
-            seen.take(matrix, layout)
+        if matrix is not None and np.isin(matrix.ranks_R, seen.ranks_R).all():
+            seen.take(matrix)
             any_found = True
     return any_found
 
