@@ -13,9 +13,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from itertools import takewhile
 from pathlib import Path
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, delete, exists, func, or_, select
+from sqlalchemy import Column, ColumnElement, Connection, Table, and_, delete, exists, func, or_, select
 
 from . import tables
 from .database import Database
@@ -53,23 +54,16 @@ def pruning(
     database: Database, config: RetentionConfig, history: Path | None, now: float, gone: Counter[str]
 ) -> Iterator[None]:
     """The same step by step: between two of them others may write, or the caller may stop."""
-    while True:
+    while _has_old_runs(database, config, now):  # without the lock: there are many runs, and few are old
         with database.write() as db:
-            names = _remove_runs(db, config, now, gone)
+            _remove_runs(db, config, now, gone)
         yield
-        if not names:
-            break
-    for kind, table, old in _outdated(config, now):
-        key = next(iter(table.primary_key))
-        while True:
+    for kind, table, at, before in _outdated(config, now):
+        while found := _oldest(database, table, at, before, config.prune_rows):
             with database.write() as db:
-                found = list(db.execute(select(key).where(old).limit(config.prune_rows)).scalars())
-                if found:
-                    db.execute(delete(table).where(key.in_(found)))
+                db.execute(delete(table).where(table.c.seq.in_(found)))
             gone[kind] += len(found)
             yield
-            if len(found) < config.prune_rows:
-                break
     for path in _orphans(database, history, now):
         _remove_files(path)
         gone["history"] += 1
@@ -130,15 +124,18 @@ def _old_runs(config: RetentionConfig, now: float) -> ColumnElement[bool]:
     return and_(is_old, ~is_held)
 
 
-def _remove_runs(db: Connection, config: RetentionConfig, now: float, gone: Counter[str]) -> list[str]:
+def _has_old_runs(database: Database, config: RetentionConfig, now: float) -> bool:
+    with database.read() as db:
+        return db.execute(select(runs.c.run_id).where(_old_runs(config, now)).limit(1)).first() is not None
+
+
+def _remove_runs(db: Connection, config: RetentionConfig, now: float, gone: Counter[str]) -> None:
     rows = db.execute(
         select(runs.c.run_id, runs.c.run, runs.c.source)
         .where(_old_runs(config, now))
         .order_by(runs.c.updated_at)
         .limit(_RUNS_AT_ONCE)
     ).all()
-    if not rows:
-        return []
     ids = [row.run_id for row in rows]
     told = list(db.execute(select(incidents.c.id).where(incidents.c.run_id.in_(ids))).scalars())
     for table in tables.metadata.sorted_tables:
@@ -152,13 +149,19 @@ def _remove_runs(db: Connection, config: RetentionConfig, now: float, gone: Coun
         db.execute(delete(run_states).where(mine))
     gone["runs"] += len(ids)
     gone["incidents"] += len(told)
-    return ids
 
 
-def _outdated(config: RetentionConfig, now: float) -> Iterator[tuple[str, Table, ColumnElement[bool]]]:
-    """What goes by its own age: the kind, its table, and which rows."""
-    yield "changes", changes, changes.c.at < now - config.changes_s
-    yield "outbox", outbox, outbox.c.created_at < now - config.outbox_s
+def _outdated(config: RetentionConfig, now: float) -> Iterator[tuple[str, Table, Column[float], float]]:
+    """What goes by its own age: the kind, its table, when a row was made, and before when it is old."""
+    yield "changes", changes, changes.c.at, now - config.changes_s
+    yield "outbox", outbox, outbox.c.created_at, now - config.outbox_s
+
+
+def _oldest(database: Database, table: Table, at: Column[float], before: float, limit: int) -> list[int]:
+    """The numbers of the oldest rows as far as they are old: numbers follow time, so no more is looked at."""
+    with database.read() as db:
+        rows = db.execute(select(table.c.seq, at).order_by(table.c.seq).limit(limit)).all()
+    return [seq for seq, made_at in takewhile(lambda row: row[1] < before, rows)]
 
 
 def _orphans(database: Database, history: Path | None, now: float, going: Collection[str] = ()) -> list[Path]:
@@ -196,7 +199,8 @@ def _counted(database: Database, config: RetentionConfig, history: Path | None, 
         counts["runs"] = len(going)
         theirs = select(func.count()).where(incidents.c.run_id.in_(old))
         counts["incidents"] = db.execute(theirs).scalar_one()
-        for kind, table, is_old in _outdated(config, now):
-            counts[kind] = db.execute(select(func.count()).select_from(table).where(is_old)).scalar_one()
+        for kind, table, at, before in _outdated(config, now):
+            counted = select(func.count()).select_from(table).where(at < before)
+            counts[kind] = db.execute(counted).scalar_one()
     counts["history"] = len(_orphans(database, history, now, going))
     return counts
