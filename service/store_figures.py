@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, case, func, select, text
 
-from .alerts.outbox import Kind, State
+from .alerts.outbox import DeliveryKind, DeliveryState
 from .tables import alert_deliveries, alert_results, outbox
 
 
@@ -25,9 +25,9 @@ def unsent_by_channel(db: Connection, now: float) -> dict[str, tuple[int, float]
     )
     table = alert_deliveries.c
     # what is told again and again was put out when its incident began: it waits since it was due
-    is_repeated = table.kind.in_((Kind.REFRESH.value, Kind.REMINDER.value))
+    is_repeated = table.kind.in_((DeliveryKind.REFRESH.value, DeliveryKind.REMINDER.value))
     since = case((is_repeated, table.due_at), else_=table.created_at)
-    is_waiting = (table.state == State.WAITING.value) & ((table.due_at <= now) | (table.attempts > 0))
+    is_waiting = (table.state == DeliveryState.WAITING.value) & ((table.due_at <= now) | (table.attempts > 0))
     to_people = select(table.channel, func.count(), func.min(since)).where(is_waiting).group_by(table.channel)
     return {
         channel: (count, oldest)

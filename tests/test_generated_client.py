@@ -110,7 +110,7 @@ def test_it_reads_incidents_and_sets_their_state(made: Made) -> None:
     assert [one.id for one in found.items] == ["a1"]
     statistic = made.call("incidents.get_incident", "a1").incident.evidence[0].statistic
     assert str(getattr(statistic, "value", statistic)) == "NaN"
-    change = made.model("StateChange")(state=made.model("ApiState").ACKNOWLEDGED, note="seen")
+    change = made.model("StateChange")(state=made.model("State").ACKNOWLEDGED, note="seen")
     assert made.call("incidents.set_state", "a1", body=change).state.value == "acknowledged"
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, or_
 
 from ..rows import upsert
 from ..tables import alert_deliveries, alert_results, alert_told
-from .outbox import Kind, State, alerts_in
+from .outbox import DeliveryKind, DeliveryState, alerts_in
 
 _MAX_DETAIL = 300
 _FORGET_TOLD_S = 30 * 86_400.0
@@ -26,7 +26,7 @@ class Delivery:
     """A message that is ours to send."""
 
     id: str
-    kind: Kind
+    kind: DeliveryKind
     channel: str
     run: str
     alerts: tuple[dict[str, Any], ...]
@@ -65,7 +65,7 @@ def claim_next(db: Connection, channel: str, lease: Lease, now: float) -> Delive
     db.execute(update(table).where(table.c.id == row.id).values(**values, **held))
     return Delivery(
         id=row.id,
-        kind=Kind(row.kind),
+        kind=DeliveryKind(row.kind),
         channel=channel,
         run=row.run,
         alerts=tuple(alerts_in(row.payload)),
@@ -76,7 +76,7 @@ def claim_next(db: Connection, channel: str, lease: Lease, now: float) -> Delive
     )
 
 
-def finish(db: Connection, delivery: Delivery, state: State, now: float, detail: str) -> None:
+def finish(db: Connection, delivery: Delivery, state: DeliveryState, now: float, detail: str) -> None:
     """The delivery was sent, given up or dropped."""
     values = {"state": state.value, "finished_at": now, "detail": detail[:_MAX_DETAIL]}
     _settle(db, delivery, values)
@@ -139,15 +139,17 @@ def _due(channel: str, now: float) -> ColumnElement[bool]:
     """Deliveries that nobody is at, and that no older one about the same run is in front of."""
     table, older = alert_deliveries, alert_deliveries.alias("older")
     is_free = or_(table.c.lease_until.is_(None), table.c.lease_until < now)
-    mine = and_(table.c.channel == channel, table.c.state == State.WAITING.value, table.c.due_at <= now)
+    mine = and_(
+        table.c.channel == channel, table.c.state == DeliveryState.WAITING.value, table.c.due_at <= now
+    )
     in_front = and_(
         older.c.channel == channel,
         older.c.run_id == table.c.run_id,
-        older.c.kind == Kind.ALERT.value,
-        older.c.state == State.WAITING.value,
+        older.c.kind == DeliveryKind.ALERT.value,
+        older.c.state == DeliveryState.WAITING.value,
         older.c.seq < table.c.seq,
     )
-    is_first = or_(table.c.kind != Kind.ALERT.value, ~exists(select(older.c.id).where(in_front)))
+    is_first = or_(table.c.kind != DeliveryKind.ALERT.value, ~exists(select(older.c.id).where(in_front)))
     return and_(mine, is_free, is_first)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, insert, select, update
 
 from ..rows import next_seq, to_body, upsert
 from ..tables import alert_deliveries, alert_told, incidents
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..incident_rows import IncidentChange, VerdictWrite
 
 
-class Kind(StrEnum):
+class DeliveryKind(StrEnum):
     """What a delivery is for."""
 
     ALERT = "alert"
@@ -35,7 +35,7 @@ class Kind(StrEnum):
     """An Alertmanager is told again of all that stands."""
 
 
-class State(StrEnum):
+class DeliveryState(StrEnum):
     """How far a delivery is."""
 
     WAITING = "waiting"
@@ -93,7 +93,7 @@ def tell_decision(
 
 def put_test(db: Connection, channel: str, now: float) -> str:
     """Put out a test message; its id."""
-    return _insert(db, channel, [sample_alert(channel, now)], now, now, kind=Kind.TEST)
+    return _insert(db, channel, [sample_alert(channel, now)], now, now, kind=DeliveryKind.TEST)
 
 
 def _put(db: Connection, channel: str, alert: Mapping[str, Any], now: float, cool_down_s: float) -> None:
@@ -137,7 +137,7 @@ def _insert(
     now: float,
     due_at: float,
     *,
-    kind: Kind = Kind.ALERT,
+    kind: DeliveryKind = DeliveryKind.ALERT,
 ) -> str:
     name = f"msg_{uuid.uuid4().hex}"
     row = {
@@ -145,7 +145,7 @@ def _insert(
         "seq": next_seq(db),
         "channel": channel,
         "kind": kind.value,
-        "state": State.WAITING.value,
+        "state": DeliveryState.WAITING.value,
     }
     about = {"run_id": alerts[0]["run_id"], "run": alerts[0]["run"], "key": alerts[0]["incident"]}
     times = {"created_at": now, "due_at": due_at, "attempts": 0, "detail": ""}
@@ -157,9 +157,18 @@ def _insert(
 def _waiting(db: Connection, channel: str, run_id: str) -> Row[Any] | None:
     """The delivery about a run that nobody has tried yet."""
     table = alert_deliveries
-    mine = (table.c.channel == channel) & (table.c.run_id == run_id) & (table.c.kind == Kind.ALERT.value)
-    untried = (table.c.state == State.WAITING.value) & (table.c.attempts == 0)
+    mine = (
+        (table.c.channel == channel) & (table.c.run_id == run_id) & (table.c.kind == DeliveryKind.ALERT.value)
+    )
+    untried = (table.c.state == DeliveryState.WAITING.value) & (table.c.attempts == 0)
     return db.execute(select(table).where(mine & untried).with_for_update()).first()
+
+
+def _about(channel: str, run_id: str) -> ColumnElement[bool]:
+    """Deliveries of alerts about a run."""
+    table = alert_deliveries
+    is_alert = table.c.kind == DeliveryKind.ALERT.value
+    return and_(table.c.channel == channel, table.c.run_id == run_id, is_alert)
 
 
 def _replace(
@@ -181,8 +190,10 @@ def _replace(
 def _cooled(db: Connection, channel: str, run_id: str, now: float, cool_down_s: float) -> float:
     """When a channel may hear of a run again."""
     table = alert_deliveries
-    mine = (table.c.channel == channel) & (table.c.run_id == run_id) & (table.c.kind == Kind.ALERT.value)
-    told = table.c.state.in_((State.WAITING.value, State.SENT.value))
+    mine = (
+        (table.c.channel == channel) & (table.c.run_id == run_id) & (table.c.kind == DeliveryKind.ALERT.value)
+    )
+    told = table.c.state.in_((DeliveryState.WAITING.value, DeliveryState.SENT.value))
     last = db.execute(select(func.max(table.c.due_at)).where(mine & told)).scalar()
     return now if last is None else max(now, float(last) + cool_down_s)
 
@@ -237,16 +248,16 @@ def _renew_reminder(
     """Remind of an incident at ``due_at``, and not at the end of a mute before."""
     table = alert_deliveries
     mine = (table.c.channel == channel) & (table.c.key == alert["incident"])
-    waiting = (table.c.kind == Kind.REMINDER.value) & (table.c.state == State.WAITING.value)
+    waiting = (table.c.kind == DeliveryKind.REMINDER.value) & (table.c.state == DeliveryState.WAITING.value)
     db.execute(delete(table).where(mine & waiting))
-    _insert(db, channel, [alert], now, due_at, kind=Kind.REMINDER)
+    _insert(db, channel, [alert], now, due_at, kind=DeliveryKind.REMINDER)
 
 
 def _keep_telling(db: Connection, channel: str, now: float) -> None:
     """An Alertmanager is told again and again of what stands, by whoever claims this delivery."""
     name = f"refresh-{channel}"
     if db.execute(select(alert_deliveries.c.id).where(alert_deliveries.c.id == name)).first() is None:
-        row = {"id": name, "seq": next_seq(db), "channel": channel, "kind": Kind.REFRESH.value}
+        row = {"id": name, "seq": next_seq(db), "channel": channel, "kind": DeliveryKind.REFRESH.value}
         about = {"run_id": "", "run": "", "key": "", "payload": to_body({"alerts": []}), "detail": ""}
-        times = {"state": State.WAITING.value, "created_at": now, "due_at": now, "attempts": 0}
+        times = {"state": DeliveryState.WAITING.value, "created_at": now, "due_at": now, "attempts": 0}
         db.execute(insert(alert_deliveries).values(**row, **about, **times))

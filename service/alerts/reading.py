@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, func, select, tuple_
 
 from ..tables import alert_deliveries, alert_results
-from .outbox import Kind, State, alerts_in
+from .outbox import DeliveryKind, DeliveryState, alerts_in
 
 _LATE_S = 60.0
 """A message that waits or fails for so long is told of: retries have had their chance."""
@@ -79,7 +79,7 @@ def list_deliveries(
 ) -> list[DeliveryRow]:
     """Deliveries, newest first; an Alertmanager's repetitions are left out."""
     table = alert_deliveries
-    wanted = select(table).where(table.c.kind != Kind.REFRESH.value)
+    wanted = select(table).where(table.c.kind != DeliveryKind.REFRESH.value)
     if channel is not None:
         wanted = wanted.where(table.c.channel == channel)
     if state is not None:
@@ -104,7 +104,7 @@ def failing(found: Mapping[str, ChannelStand]) -> Sequence[tuple[str, str]]:
 def _waiting(db: Connection, now: float) -> dict[str, tuple[int, float | None, int]]:
     """Per channel: deliveries whose time has come, the oldest of them, and how many are long overdue."""
     table = alert_deliveries
-    due = (table.c.state == State.WAITING.value) & (table.c.kind != Kind.REFRESH.value)
+    due = (table.c.state == DeliveryState.WAITING.value) & (table.c.kind != DeliveryKind.REFRESH.value)
     due &= (table.c.due_at <= now) | (table.c.attempts > 0)
     late = func.count().filter(table.c.created_at < now - _LATE_S)
     columns = (table.c.channel, func.count(), func.min(table.c.created_at), late)

@@ -24,7 +24,7 @@ from .apprise_parent import START_S
 from .carriers import Letter, Outcome, send
 from .config import AlertsConfig, ChannelKind
 from .dispatch import Delivery, Lease
-from .outbox import Kind, State
+from .outbox import DeliveryKind, DeliveryState
 from .sifting import sift
 from .standing import tell_standing
 
@@ -154,7 +154,7 @@ class _Line:
                 due_at = min(found.muted_until, letter.now + _MUTED_LOOK_S)
                 dispatch.untried(db, delivery, due_at, "muted")
             else:
-                dispatch.finish(db, delivery, State.DROPPED, letter.now, found.why)
+                dispatch.finish(db, delivery, DeliveryState.DROPPED, letter.now, found.why)
 
     def _settle(self, delivery: Delivery, outcome: Outcome) -> None:
         """Keep what became of a try."""
@@ -164,13 +164,13 @@ class _Line:
         with desk.database.write() as db:
             if outcome.is_sent:
                 result = "sent"
-                if delivery.kind is Kind.REFRESH:
+                if delivery.kind is DeliveryKind.REFRESH:
                     dispatch.end_refresh_if_over(db, delivery, now + desk.config.resend_every_s)
                 else:
-                    dispatch.finish(db, delivery, State.SENT, now, outcome.detail)
-            elif is_over and delivery.kind is not Kind.REFRESH:
+                    dispatch.finish(db, delivery, DeliveryState.SENT, now, outcome.detail)
+            elif is_over and delivery.kind is not DeliveryKind.REFRESH:
                 result = "given_up"
-                dispatch.finish(db, delivery, State.GIVEN_UP, now, outcome.detail)
+                dispatch.finish(db, delivery, DeliveryState.GIVEN_UP, now, outcome.detail)
             else:
                 result = "failed"
                 due_at = now + self._wait_s(delivery.attempts, outcome.retry_after_s)

@@ -19,7 +19,7 @@ from . import dispatch
 from .carriers import Letter, Outcome, send_state
 from .dispatch import Delivery
 from .message import Alert, labels_of
-from .outbox import Kind
+from .outbox import DeliveryKind
 
 _MOST = 1000
 """Alerts in one message, the newest: a megabyte."""
@@ -31,7 +31,7 @@ _TEST_LASTS_S = 60.0
 def tell_standing(database: Database, letter: Letter, delivery: Delivery) -> Outcome:
     """Send what stands and what is over; note under which labels the Alertmanager holds each."""
     until = letter.now + _LASTS * letter.config.resend_every_s
-    if delivery.kind is Kind.TEST:
+    if delivery.kind is DeliveryKind.TEST:
         return send_state(letter, [(alert, letter.now + _TEST_LASTS_S) for alert in delivery.alerts])
     with database.read() as db:
         rows = dispatch.told_of(db, letter.channel, _MOST)

@@ -10,7 +10,7 @@ from pydantic import Field
 from detectors.evidence import Certainty, Label
 from detectors.incident import Severity
 from service.alerts.config import ChannelConfig, ChannelKind
-from service.alerts.outbox import Kind, State, put_test
+from service.alerts.outbox import DeliveryKind, DeliveryState, put_test
 from service.alerts.reading import ChannelStand, DeliveryRow, list_deliveries, stands
 from service.alerts.secrets import shown_address
 
@@ -74,8 +74,8 @@ class DeliveryAnswer(Answer):
 
     id: str = Field(description="A webhook gets it as `webhook-id`, each time that it is tried.")
     channel: str
-    kind: Kind
-    state: State
+    kind: DeliveryKind
+    state: DeliveryState
     run: str
     run_id: str
     incidents: list[DeliveredAlert]
@@ -131,7 +131,7 @@ def get_deliveries(
     channel: Annotated[
         str | None, Query(pattern="^[a-z0-9][a-z0-9_-]{0,39}$", description="Only to this channel.")
     ] = None,
-    state: Annotated[State | None, Query(description="Only in this state.")] = None,
+    state: Annotated[DeliveryState | None, Query(description="Only in this state.")] = None,
     cursor: Cursor = None,
     limit: Limit = None,
 ) -> Response:
@@ -170,8 +170,8 @@ def _delivery(row: DeliveryRow) -> DeliveryAnswer:
     return DeliveryAnswer(
         id=row.id,
         channel=row.channel,
-        kind=Kind(row.kind),
-        state=State(row.state),
+        kind=DeliveryKind(row.kind),
+        state=DeliveryState(row.state),
         run=row.run,
         run_id=row.run_id,
         incidents=[DeliveredAlert(id=name, event=event, sentence=told) for name, event, told in row.alerts],
