@@ -108,6 +108,25 @@ def test_rows_can_be_grouped_and_names_of_hosts_are_text(page: Shown, browser: C
         assert browser.run("return document.querySelectorAll('img').length") == 0
 
 
+def test_an_earlier_attempt_can_be_looked_at(page: Shown, browser: Chromium) -> None:
+    for attempt, value in ((0, np.nan), (1, 2.0)):
+        losses_TR = np.full((20, 4), 2.0)
+        losses_TR[5, 3] = value
+        page.history.update(named(block({"loss": losses_TR}, attempt=attempt), "llama"))
+    page.history.flush()
+    run = page.put("llama")
+    with serving(page.app, browser):
+        browser.visit(f"/?run={run}&view=ranks")
+        browser.until_text("#heat-told", "attempt 1")
+        assert "NaN" not in browser.text("#heat-legend")
+        browser.run(
+            "const one = document.querySelector('[data-key=attempt]'); one.value = '0';"
+            "one.dispatchEvent(new Event('change'))"
+        )
+        browser.until_text("#heat-legend", "NaN: 1 cell")
+        assert "attempt=0" in browser.driver.current_url
+
+
 def test_what_comes_while_it_is_looked_at_appears(page: Shown, browser: Chromium) -> None:
     run = page.put("llama", an_incident(id="i1"))
     with serving(page.app, browser):

@@ -53,12 +53,12 @@ export class Charts {
     this.#shownAt = Date.now();
     const all = told.verdict.coverage.metrics;
     const metrics = chosen(all, told);
-    fill(this.more, [metrics, all, told.view], () => choice(metrics, all));
     const answers = await Promise.all(metrics.map((metric) => curve(told, metric, signal)));
     const kept = answers.filter((one) => one?.columns.iteration.length);
     this.#say(kept, told);
     fill(this.legend, [kept.length, told.verdict.coverage.ranks, told.incident?.first.ranks], () => (kept.length ? legend(told) : []));
     this.#offer(kept, told);
+    fill(this.more, [metrics, all, told.view, kept[0]?.attempts], () => [...choice(metrics, all), kept.length ? attemptChoice(kept[0]) : null]);
     for (const [metric, { box }] of this.#places) box.hidden = !kept.some((one) => one.metric === metric);
     if (!kept.length) return;
     const library = await fetchPlotly();
@@ -128,6 +128,17 @@ function legend({ verdict, incident }) {
 function zoom(range) {
   note({ ...read(), from: range?.[0] ?? null, to: range?.[1] ?? null });
   dispatchEvent(new Event("popstate"));
+}
+
+/** Which attempt is shown, where there are several; null for one. */
+export function attemptChoice({ attempt, attempts }) {
+  if ((attempts ?? []).length < 2) return null;
+  const select = h("select", { "data-key": "attempt" }, attempts.map((one) => h("option", { value: one, selected: one === attempt }, `attempt ${one}`)));
+  select.addEventListener("change", () => {
+    note({ ...read(), attempt: select.value, from: null, to: null });
+    dispatchEvent(new Event("popstate"));
+  });
+  return h("label", null, "Attempt ", select);
 }
 
 /** Metrics to add and to take away; which are shown is part of the address. */

@@ -2,6 +2,7 @@
 
 import { go, link, note, read } from "./address.js";
 import { get } from "./api.js";
+import { attemptChoice } from "./charts.js";
 import { bind } from "./keys.js";
 import { fill, h, name, visible } from "./dom.js";
 import { Heat, MARKS, cellOf } from "./heatcells.js";
@@ -14,7 +15,7 @@ const AROUND = 64;
 const MOST_ROWS = 100;
 const MOST_CELLS = 20_000; // what the API gives by default
 const WORST = 15;
-const STANDS_OUT = 4; // deviations from its peers; below it a value is one of many
+const STANDS_OUT = 8; // deviations from its peers; below it a value is one of many
 let heat = null;
 let asked = null;
 
@@ -27,7 +28,7 @@ export async function showRanks(root, view, signal) {
   if (metric === null) return void fill(part("told"), 0, () => "No metric of this run is known yet.");
   asked = { run, one, metric, view, verdict };
   const map = await ask(view, run, one, metric, signal);
-  fill(part("controls"), [map.ways, map.by, metric, verdict.coverage.metrics, view, one?.id], () => controls(map));
+  fill(part("controls"), [map.attempts, map.ways, map.by, metric, verdict.coverage.metrics, view, one?.id], () => controls(map));
   fill(part("told"), [map, one?.id], () => told(map));
   part("picture").hidden = !map.rows.length;
   if (map.rows.length) heat.show(map, placeOf(one, map));
@@ -58,7 +59,8 @@ async function ask(view, run, one, metric, signal) {
   const query = new URLSearchParams({ metric, columns, rows: Math.min(MOST_ROWS, Math.floor(MOST_CELLS / columns)) });
   const attempt = view.attempt ?? one?.incident.first.attempt ?? null;
   if (attempt !== null) query.set("attempt", attempt);
-  const around = view.from === null && view.to === null && one !== null ? onset(one) : null;
+  const isOfIt = one !== null && Number(attempt) === one.incident.first.attempt;
+  const around = view.from === null && view.to === null && isOfIt ? onset(one) : null;
   const [from, to] = around ? [around.from, around.to] : [view.from, view.to];
   if (from !== null) query.set("from", from);
   if (to !== null) query.set("to", to);
@@ -124,6 +126,7 @@ function controls(map) {
     { class: "controls" },
     choice("Metric", "metric", verdict.coverage.metrics.map((each) => [each, visible(each)]), metric),
     choice("Rows by", "by", map.ways.map((way) => [way, way]), map.by),
+    attemptChoice(map),
     near ? button("Around the onset", near, view.from === String(near.from) || (view.from === null && view.to === null)) : null,
     button("Where ranks are kept", { from: map.kept[0]?.[0] ?? null, to: map.kept.at(-1)?.[1] ?? null, ranks: null }, !map.kept.length),
     button("Whole run", { from: 0, to: null, ranks: null }, view.from === "0" && view.to === null),

@@ -56,7 +56,7 @@ export function causesOf({ incident }) {
     const share = Math.round(cause.confidence * 100);
     const meter = h("meter", { min: 0, max: 100, value: share, "aria-label": `confidence ${share} %` });
     const because = h("ul", null, cause.because.map((reason) => h("li", null, visible(reason))));
-    return h("li", null, h("span", { class: "action" }, spaced(cause.kind), stage), meter, ` ${share} %`, because);
+    return h("li", null, h("span", { class: "action" }, spaced(cause.kind), stage), h("span", { class: "share" }, meter, ` ${share} %`), because);
   });
   return [h("h3", null, "Likely causes"), h("ol", { class: "causes" }, causes)];
 }
