@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import tempfile
+import time
 import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -27,6 +28,12 @@ Array = NDArray[Any]
 
 _NO_OWNER = (0, 0)
 _MATHEMATICS = "libm.so.6"
+_MOST_FILES = 256
+"""Files kept, those used last: five releases of all functions, 20 kB each."""
+_LONGEST_S = 90 * 86_400.0
+"""Seconds without a use after which a file goes: of a release that was not run for a quarter."""
+_USED_EVERY_S = 86_400.0
+"""Seconds after which a further use is noted: a run loads twenty files."""
 _INTRINSIC = "llvm."
 """Beginning of what is no function but an instruction."""
 
@@ -172,6 +179,9 @@ def read(path: Path) -> MachineCode | None:
         return None
     if told["digest"] != _digest(object_bytes):
         return None
+    with suppress(OSError):
+        if time.time() - path.stat().st_mtime > _USED_EVERY_S:
+            os.utime(path)
     return MachineCode(told["symbol"], tuple(told["calls"]), object_bytes)
 
 
@@ -188,6 +198,22 @@ def write(path: Path, code: MachineCode) -> None:
         Path(name).replace(path)
     except OSError:
         Path(name).unlink(missing_ok=True)
+        return
+    _prune(path)
+
+
+def _prune(newest: Path) -> None:
+    """Remove what nobody used for long beside a file that was just written, and what exceeds the number."""
+    with suppress(OSError):
+        now_s = newest.stat().st_mtime
+        used: list[tuple[float, Path]] = []
+        for path in newest.parent.glob("*.o"):
+            with suppress(OSError):  # another process prunes too
+                used.append((path.stat().st_mtime, path))
+        used.sort(reverse=True)
+        for at, (used_s, path) in enumerate(used):
+            if path != newest and (at >= _MOST_FILES or now_s - used_s > _LONGEST_S):
+                path.unlink(missing_ok=True)
 
 
 def _digest(object_bytes: bytes) -> str:

@@ -78,6 +78,31 @@ def test_what_one_process_compiled_another_calls_without_numba(cache: Path) -> N
     assert ran.stdout.split() == ["7.5", "False"]
 
 
+def test_what_was_not_used_for_long_or_exceeds_the_number_is_removed(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.mkdir(parents=True)
+    for at, days in enumerate((200, 3, 2, 1)):
+        path = cache / f"old-{at}.o"
+        path.write_bytes(b"")
+        os.utime(path, (path.stat().st_mtime - 86_400 * days,) * 2)
+    (cache / "notes.txt").write_text("not ours")
+    Compiled(weigh, [advance])(*arguments())
+    assert sorted(path.name for path in cache.glob("old*.o")) == ["old-1.o", "old-2.o", "old-3.o"]
+    monkeypatch.setattr(machine_code, "_MOST_FILES", 3)
+    Compiled(root)(np.full(1, 9.0))
+    assert sorted(path.name[:5] for path in cache.glob("*.o")) == ["old-3", "root-", "weigh"]
+    assert (cache / "notes.txt").exists()
+
+
+def test_a_use_is_noted_so_that_what_serves_stays(cache: Path) -> None:
+    Compiled(weigh, [advance])(*arguments())
+    (path,) = cache.glob("*.o")
+    os.utime(path, (1.0, 1.0))
+    Compiled(weigh, [advance])(*arguments())
+    assert path.stat().st_mtime > 1e9
+
+
 def test_where_numba_does_not_tell_the_machine_code_it_calls_the_function_itself(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,6 @@ from .test_emitters import ListSink, a_record, an_emitter
 @pytest.fixture(autouse=True)
 def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where the processes of a host meet."""
-    # The path of a socket has room for some hundred bytes, and that of a test may be as long.
     with tempfile.TemporaryDirectory(prefix="ff-") as folder:
         monkeypatch.setenv("FIRSTFAULT_SPILL", folder)
         yield Path(folder)
@@ -32,7 +31,11 @@ def a_probe(rank: int, url: str, monkeypatch: pytest.MonkeyPatch) -> firstfault.
     return firstfault.Probe(run="r", rank=rank, world_size=2, sink=url, config=quick())
 
 
-def test_the_records_of_a_host_are_sent_by_its_first_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["short", "a_name_that_is_long/" * 10], ids=["short", "long"])
+def test_the_records_of_a_host_are_sent_by_its_first_rank(
+    name: str, host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIRSTFAULT_SPILL", str(host / name))
     senders: set[HttpSink] = set()
     send = HttpSink.send
 

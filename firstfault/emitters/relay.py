@@ -18,7 +18,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,8 @@ MAX_FRAME_BYTES = 16 << 20
 _ASK_AGAIN_S = 5.0
 """How long a process sends for itself before it looks for local rank 0 again, which may just have started."""
 _MAX_PATH_BYTES = 100
-"""Of a socket's path: the kernel has room for 108."""
+"""Of a socket's path: the kernel has room for 108. A longer one is reached through its folder, held open."""
+_HELD_FOLDERS = Path("/proc/self/fd")
 Take = Callable[[list[bytes], Callable[[], None]], None]
 """Given the lines and what to call once they are sent or on disk."""
 
@@ -49,7 +50,8 @@ def socket_path(launch: Launch, sink: str) -> Path | None:
         path = base_folder(None) / f"relay-{digest}.sock"
     except OSError:
         return None
-    return path if len(os.fsencode(path)) <= _MAX_PATH_BYTES else None
+    is_reached = len(os.fsencode(path)) <= _MAX_PATH_BYTES or _HELD_FOLDERS.is_dir()
+    return path if is_reached else None
 
 
 class RelaySink:
@@ -88,7 +90,8 @@ class RelaySink:
         if self._socket is None:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._socket.settimeout(timeout_s)
-            self._socket.connect(str(self._path))
+            with _short(self._path) as address:
+                self._socket.connect(address)
         self._socket.settimeout(timeout_s)
         data = b"\n".join(lines)
         self._socket.sendall(_LENGTH.pack(len(data)) + data)
@@ -115,7 +118,8 @@ class RelayServer:
         self._is_closing = False
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         _clear(path)
-        self._listener.bind(str(path))
+        with _short(path) as address:
+            self._listener.bind(address)
         path.chmod(0o600)
         self._listener.listen(64)
         self._listener.setblocking(False)
@@ -190,6 +194,23 @@ class RelayServer:
         return True
 
 
+@contextlib.contextmanager
+def _short(path: Path) -> Iterator[str]:
+    """A name of a socket that the kernel has room for: its own, or one that goes by its folder, held open.
+
+    Raises:
+        OSError: the folder cannot be opened.
+    """
+    if len(os.fsencode(path)) <= _MAX_PATH_BYTES:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield str(_HELD_FOLDERS / str(folder) / path.name)
+    finally:
+        os.close(folder)
+
+
 def _clear(path: Path) -> None:
     """Remove a socket that nobody listens at any more.
 
@@ -201,7 +222,8 @@ def _clear(path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(0.5)
         try:
-            probe.connect(str(path))
+            with _short(path) as address:
+                probe.connect(address)
         except OSError:
             path.unlink(missing_ok=True)
         else:
