@@ -28,7 +28,17 @@ from firstfault.torch_metrics.recompute import RecomputeChecksums, RecomputeConf
 
 from .canary_builders import Board, batch_of, canary_every, small_model, train  # noqa: E402
 
-CASES = ("ddp", "uneven", "faulty", "flaky", "sharded", "joined", "collective")
+CASES = (
+    "ddp",
+    "uneven",
+    "faulty",
+    "flaky",
+    "sharded",
+    "sharded_flat",
+    "sharded_original",
+    "joined",
+    "collective",
+)
 ROOT = Path(__file__).parent.parent
 
 
@@ -300,7 +310,7 @@ def test_a_model_that_a_canary_cannot_run_on_says_why() -> None:
 
 
 def test_replicas_are_bit_identical_with_a_canary(jobs: Path) -> None:
-    for case in ("ddp", "sharded"):
+    for case in ("ddp", "sharded", "sharded_flat", "sharded_original"):
         for rank in range(3):
             assert json.loads((jobs / f"{case}.{rank}.json").read_text())["is_equal"]
 
@@ -312,7 +322,9 @@ def test_ranks_whose_canaries_are_made_of_collectives_agree_on_one_cadence(jobs:
     assert found[0]["every"] > 0
 
 
-@pytest.mark.parametrize("case", ["ddp", "uneven", "sharded", "collective_whole"])
+@pytest.mark.parametrize(
+    "case", ["ddp", "uneven", "sharded", "sharded_flat", "sharded_original", "collective_whole"]
+)
 def test_a_job_without_a_fault_gives_no_alarm(verdict_of: Callable[[str], Any], case: str) -> None:
     verdict = verdict_of(case)
     assert (verdict["label"], verdict["incidents"]) == ("healthy", [])
@@ -323,6 +335,8 @@ def test_a_job_without_a_fault_gives_no_alarm(verdict_of: Callable[[str], Any], 
     [
         ("faulty", "canary_checksum", [12, 16]),
         ("sharded_faulty", "canary_checksum", [12, 16]),
+        ("sharded_flat_faulty", "canary_checksum", [12, 16]),
+        ("sharded_original_faulty", "canary_checksum", [12, 16]),
         ("flaky", "repeat_checksum/canary", [12, 16]),
         ("collective_sender", "collective_checksum/all_gather/dp", [16, 20]),
         ("collective_receiver", "collective_checksum/reduce_scatter/dp", [16, 20]),

@@ -228,9 +228,10 @@ class Canary:
 
 
 def is_sharded(module: nn.Module) -> bool:
-    """Whether FSDP2 holds the parameters of ``module`` in shards."""
-    kind = _imported("torch.distributed.fsdp", "FSDPModule")
-    return kind is not None and any(isinstance(part, kind) for part in module.modules())
+    """Whether FSDP, of either kind, holds the parameters of ``module`` in shards."""
+    named = ("FSDPModule", "FullyShardedDataParallel")
+    kinds = tuple(kind for name in named if (kind := _imported("torch.distributed.fsdp", name)) is not None)
+    return any(isinstance(part, kinds) for part in module.modules())
 
 
 def is_joined(module: nn.Module, axes: Mapping[str, int]) -> bool:
@@ -252,8 +253,9 @@ def _imported(module: str, name: str) -> Any:
 def _obstacle(module: nn.Module, axes: Mapping[str, int]) -> str:
     """Why no canary can run on a model; empty if one can."""
     kind = _imported("torch.distributed.fsdp", "FullyShardedDataParallel")
-    if kind is not None and any(isinstance(part, kind) for part in module.modules()):
-        return "the canary knows fully_shard (FSDP2), not FullyShardedDataParallel"
+    for part in module.modules() if kind is not None else ():
+        if isinstance(part, kind) and part.sharding_strategy.name == "NO_SHARD":
+            return "FullyShardedDataParallel with NO_SHARD reduces nothing that is its own: use DDP"
     if any(hasattr(one, "ds_id") for one in module.parameters()):
         return "the canary cannot gather the parameters of DeepSpeed ZeRO-3"
     if axes.get("pp", 1) > 1:

@@ -7,7 +7,7 @@ Three shapes of a job:
 * joined by tp, cp or ep: the same, and everything that a rank sends into a collective is hashed before it is
   sent, in the order in which it is sent. What comes back mixes the work of others, so that from then on all
   of the group may differ: a verdict names the group.
-* sharded (FSDP2): the module as it is, since only its own hooks gather the parameters. The gradients are
+* sharded (FSDP): the module as it is, since only its own hooks gather the parameters. The gradients are
   hashed where they are handed to the reduce-scatter; the ``.grad`` of the shards is put aside and put back.
 """
 
@@ -188,7 +188,10 @@ def _kernels(is_deterministic: bool) -> Iterator[None]:
 def _grads_put_aside(module: nn.Module) -> Iterator[None]:
     """Under full sharding gradients end in the shards' ``.grad``: give those back afterwards, with their
     hooks."""
-    parameters: list[Any] = list(module.parameters())
+    # FullyShardedDataParallel that shows the original parameters keeps the flat ones to itself
+    handles = (getattr(part, "_handle", None) for part in module.modules())
+    flat = {id(one.flat_param): one.flat_param for one in handles if hasattr(one, "flat_param")}
+    parameters: list[Any] = list({**flat, **{id(one): one for one in module.parameters()}}.values())
     held = [(one, one.grad, one._post_accumulate_grad_hooks) for one in parameters]
     for parameter, _, _ in held:
         parameter.grad = None
