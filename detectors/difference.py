@@ -102,7 +102,9 @@ def trace_ranks(
         # an odd one inside a layer, who send it what they compute.
         odd = _bad_ranks(evidence)
         clean = _seen_clean(evidence) - _layer_group(odd, layout, known)
-        suspects = (_model_group(odd, layout, known) - clean) | odd
+        is_stage = evidence.metric.endswith("/stage")  # a canary that stays inside of a pipeline stage
+        joined = _layer_group(odd, layout, known) if is_stage else _model_group(odd, layout, known)
+        suspects = (joined - clean) | odd
         is_tie = (is_tie and len(suspects) > 1) or _shares_a_replica(suspects, layout, known)
     chosen = tuple(sorted(suspects))
     origin = Origin(

@@ -118,9 +118,14 @@ def needs_device(contract: MetricContract) -> bool:
     return contract.name.startswith("canary_")
 
 
-def model_parallel_group(layout: Layout, rank: int) -> tuple[int, ...]:
-    """The ranks that hold one replica of the model together with ``rank``, ascending."""
+def model_parallel_group(layout: Layout, rank: int, metric: str = "") -> tuple[int, ...]:
+    """The ranks that hold one replica of the model together with ``rank``, ascending.
+
+    Where ``metric`` is of a stage alone (``canary_checksum/stage``), those of its stage.
+    """
     axes = frozenset(layout.axes) - {"dp"} - SHARD_AXES - REPLICA_AXES
+    if metric.endswith("/stage"):
+        axes -= {"pp"}
     key = layout.group_key(rank, axes)
     if key is None:
         return (rank,)

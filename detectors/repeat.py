@@ -123,7 +123,7 @@ def _who_computes(metric: str, rank: int, layout: Layout | None) -> tuple[int, .
     if rank == UNNAMED_RANK:
         return ()
     is_canary = reference_of(metric).startswith("canary_")
-    return model_parallel_group(layout, rank) if is_canary and layout is not None else (rank,)
+    return model_parallel_group(layout, rank, metric) if is_canary and layout is not None else (rank,)
 
 
 def _is_usable(fold: SiteFold) -> bool:

@@ -22,7 +22,9 @@ def suspects(layout: Layout | None, contract: MetricContract, split: Split) -> t
     """
     ranks = set(split.ranks)
     if layout is not None and needs_device(contract):
-        ranks = {member for rank in split.ranks for member in model_parallel_group(layout, rank)}
+        ranks = {
+            member for rank in split.ranks for member in model_parallel_group(layout, rank, contract.name)
+        }
     elif (
         layout is not None
         and split.is_tie

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.distributed
 from torch import nn
 
 from firstfault.torch_metrics.canary import Canary, CanaryConfig
@@ -55,6 +56,10 @@ class Board:
     @property
     def module(self) -> nn.Module:
         return bare(self.model)
+
+    @property
+    def rank(self) -> int:
+        return torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
 
     @contextmanager
     def mute(self) -> Iterator[None]:

@@ -23,7 +23,7 @@ from torch import nn
 from firstfault.torch_metrics.canary import Canary, CanaryConfig
 from firstfault.torch_metrics.collective_canary import CollectiveCanary, CollectiveConfig
 
-from .canary_builders import Board, SmallModel, canary_every, small_model, train
+from .canary_builders import Board, SmallModel, batch_of, canary_every, small_model, train
 
 EVERY, ITERATIONS, FAULTY, SINCE = 4, 24, 1, 14
 FIRST_WRONG = SINCE + 2 * (SINCE // EVERY)
@@ -130,7 +130,8 @@ def sharded(folder: Path, case: str) -> None:
 
     def shard(model: SmallModel) -> nn.Module:
         fully_shard(model.first, mesh=mesh)
-        return fully_shard(model, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        return model
 
     compare_shards(folder, case, shard)
 
@@ -173,6 +174,61 @@ def compare_shards(folder: Path, case: str, shard: Callable[[SmallModel], nn.Mod
             write(folder, f"{case}_faulty" if is_wrong else case, board, sharding="zero3")
     kept = [[_local(one) for one in whole.parameters()] for whole in results[:2]]
     say(folder, case, {"is_equal": all(torch.equal(a, b) for a, b in zip(*kept, strict=True))})
+
+
+class Stage(nn.Module):
+    """A stage of a pipeline: numbers in, numbers out, and a loss nowhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.first = nn.Linear(6, 8)
+        self.drop = nn.Dropout(0.3)
+        self.last = nn.Linear(8, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.last(self.drop(torch.tanh(self.first(x))))
+        return out
+
+
+STAGES = {"0": {"pp": 0, "dp": 0}, "1": {"pp": 1, "dp": 0}, "2": {"pp": 1, "dp": 1}}
+"""Rank 0 is a stage alone, the others share one."""
+
+
+def staged(folder: Path, case: str) -> None:
+    """Stages of a pipeline with a canary and without, and with a rank that computes wrong."""
+    rank, kept = torch.distributed.get_rank(), []
+    groups = [torch.distributed.new_group([0]), torch.distributed.new_group([1, 2])]
+    for has_canary, is_wrong in ((False, False), (True, False), (True, True)):
+        CALLS[0] = 0
+        model = Stage()
+        if is_wrong and rank == FAULTY:
+            model.first = Wrong(model.first, FIRST_WRONG, 1)
+        group = groups[min(rank, 1)]
+        board = Board(nn.parallel.DistributedDataParallel(model, process_group=group), mesh=STAGES)
+        train_stage(board, canary_every(EVERY) if has_canary else None)
+        kept.append([one.detach() for one in model.parameters()])
+        if has_canary:
+            write(folder, f"{case}_faulty" if is_wrong else case, board, mesh=STAGES)
+    say(folder, case, {"is_equal": all(torch.equal(a, b) for a, b in zip(*kept[:2], strict=True))})
+
+
+def train_stage(board: Board, canary: Canary | None) -> None:
+    """Activations of its own for each rank, and a gradient that comes from the next stage."""
+    rank = torch.distributed.get_rank()
+    torch.manual_seed(rank)
+    if canary is not None:
+        board.attach(canary)
+    for iteration in range(ITERATIONS):
+        handed = batch_of(iteration, rank)[0].requires_grad_()
+        out = board.model(handed)
+        torch.autograd.backward(out, torch.randn(out.shape))
+        with torch.no_grad():
+            for one in board.model.parameters():
+                one.sub_(one.grad if one.grad is not None else 0.0, alpha=1e-3)
+        if canary is not None:
+            board.step(canary, iteration)
+        board.model.zero_grad()
 
 
 class Joined(nn.Module):
@@ -267,7 +323,18 @@ BREAKS: dict[str, Callable[[], None]] = {
 }
 CASES: dict[str, Callable[[Path, str], None]] = {
     one.__name__: one
-    for one in (ddp, uneven, faulty, flaky, sharded, sharded_flat, sharded_original, joined, collective)
+    for one in (
+        ddp,
+        uneven,
+        faulty,
+        flaky,
+        sharded,
+        sharded_flat,
+        sharded_original,
+        staged,
+        joined,
+        collective,
+    )
 }
 
 

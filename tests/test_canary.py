@@ -36,6 +36,7 @@ CASES = (
     "sharded",
     "sharded_flat",
     "sharded_original",
+    "staged",
     "joined",
     "collective",
 )
@@ -310,7 +311,7 @@ def test_a_model_that_a_canary_cannot_run_on_says_why() -> None:
 
 
 def test_replicas_are_bit_identical_with_a_canary(jobs: Path) -> None:
-    for case in ("ddp", "sharded", "sharded_flat", "sharded_original"):
+    for case in ("ddp", "sharded", "sharded_flat", "sharded_original", "staged"):
         for rank in range(3):
             assert json.loads((jobs / f"{case}.{rank}.json").read_text())["is_equal"]
 
@@ -323,11 +324,23 @@ def test_ranks_whose_canaries_are_made_of_collectives_agree_on_one_cadence(jobs:
 
 
 @pytest.mark.parametrize(
-    "case", ["ddp", "uneven", "sharded", "sharded_flat", "sharded_original", "collective_whole"]
+    "case", ["ddp", "uneven", "sharded", "sharded_flat", "sharded_original", "staged", "collective_whole"]
 )
 def test_a_job_without_a_fault_gives_no_alarm(verdict_of: Callable[[str], Any], case: str) -> None:
     verdict = verdict_of(case)
     assert (verdict["label"], verdict["incidents"]) == ("healthy", [])
+
+
+def test_a_stage_of_a_pipeline_is_compared_with_its_replicas_alone(
+    verdict_of: Callable[[str], Any], jobs: Path
+) -> None:
+    first = only_first(verdict_of("staged_faulty"))
+    assert (first["ranks"], first["tie"], first["metric"]) == ([1, 2], True, "canary_checksum/stage")
+    assert 12 <= first["interval"][0] < first["interval"][1] <= 20
+    lines = [json.loads(line) for line in (jobs / "staged.jsonl").read_text().splitlines()]
+    hashes = {(line["rank"], line["iteration"]): line.get("canary_checksum/stage") for line in lines}
+    for iteration in range(4, 24, 4):
+        assert hashes[1, iteration] == hashes[2, iteration] != hashes[0, iteration]
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,9 @@ def test_a_canary_of_unknown_devices_must_be_learned() -> None:
 
 
 def test_the_ranks_of_one_replica_are_a_model_parallel_group() -> None:
-    assert model_parallel_group(mesh([("pp", 2), ("dp", 2), ("tp", 2)]), 3) == (2, 3, 6, 7)
+    layout = mesh([("pp", 2), ("dp", 2), ("tp", 2)])
+    assert model_parallel_group(layout, 3) == (2, 3, 6, 7)
+    assert model_parallel_group(layout, 3, "canary_checksum/stage") == (2, 3)
 
 
 def test_equal_in_both_checks_is_a_class() -> None:

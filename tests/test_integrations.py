@@ -74,13 +74,24 @@ def test_what_fails_in_a_hook_is_counted_and_the_step_is_done(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("mesh", [[["pp", 2], ["dp", 1]], {"0": {"pp": 0}, "1": {"pp": 1}}])
-def test_a_stage_of_a_pipeline_that_the_probe_is_told_of_has_no_canary(mesh: Any, tmp_path: Path) -> None:
+def test_a_stage_of_a_pipeline_that_the_probe_is_told_of_has_a_canary_of_its_own(
+    mesh: Any, tmp_path: Path
+) -> None:
     sink = str(tmp_path / "log.jsonl")
     with firstfault.Probe(run="r", rank=0, world_size=2, sink=sink, mesh=mesh) as probe:
         probe.watch(*a_model())
         left_out = probe.watching.coverage
-    assert "pipeline" in left_out["canary"]
+    assert "canary" not in left_out
     assert "pipeline" in left_out["data_checksum"]
+
+
+def test_a_stage_that_is_given_its_input_beside_its_arguments_has_no_canary(tmp_path: Path) -> None:
+    sink = str(tmp_path / "log.jsonl")
+    with firstfault.Probe(run="r", rank=0, world_size=2, sink=sink, mesh=[["pp", 2]]) as probe:
+        model, optimizer = a_model()
+        model.set_input_tensor = lambda tensor: None
+        probe.watch(model, optimizer)
+        assert "set_input_tensor" in probe.watching.coverage["canary"]
 
 
 def test_a_model_that_is_watched_in_place_of_another_is_told(

@@ -21,11 +21,12 @@ import torch
 import torch.distributed
 from torch import nn
 
-from .canary_batch import SharedBatch, seeded
+from .canary_batch import SharedBatch, seeded, with_gradients
 from .canary_cadence import SECOND, Cadence, is_fixed_batch
 from .canary_pass import Batch, CanaryPass, LossOf, Outcome, Precision
 from .canary_state import FirstBuffers, seed_all, untouched
-from .sharding import axes_of
+from .passes import is_training_pass, tensors_in
+from .sharding import axes_of, stage_of
 
 if TYPE_CHECKING:
     from .readback import Readback
@@ -102,7 +103,8 @@ class Canary:
         self._has_collectives = is_joined(self._module, axes_of(watch.mesh))
         self._device = next((one.device for one in self._module.parameters()), torch.device("cpu"))
         self._first_buffers = FirstBuffers(self._module)
-        self._shared = SharedBatch(_store(), self._device)
+        self._stage = stage_of(watch.mesh, watch.rank)
+        self._shared = SharedBatch(_store(), self._device, self._stage)
         self._pass = CanaryPass(
             self._module,
             Precision(self._device.type, None),
@@ -148,7 +150,8 @@ class Canary:
 
     def _see(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Look at the first training call: its precision and modes, its batch where no example was given."""
-        if module.training:
+        # a pipeline first asks for shapes, with tensors that hold nothing
+        if is_training_pass(module) and not any(one.is_meta for one in tensors_in((args, kwargs))):
             self._modes = [(part, part.training) for part in self._module.modules()]
             self._pass.precision = Precision.current(self._device.type)
             self._shared.offer(args, kwargs)
@@ -178,11 +181,12 @@ class Canary:
         with self._watch.mute():
             first, again = self._compute(batch, iteration)
         stop = _mark(self._device)
-        values = {"canary_checksum": first.checksum}
-        if first.loss is not None and is_fixed:
+        scope = "/stage" if self._stage else ""  # no other stage took part
+        values = {f"canary_checksum{scope}": first.checksum}
+        if first.loss is not None and is_fixed and not scope:
             values["canary_loss"] = first.loss
         if again is not None:
-            values["repeat_checksum/canary"] = again.checksum
+            values[f"repeat_checksum/canary{scope}"] = again.checksum
         self._pending = (iteration, values)
         both = (events, stop) if events is not None and stop is not None else None
         self._clocks = [*self._clocks[1 - _CLOCKS :], _Clock(time.perf_counter() - start, both)]
@@ -199,7 +203,8 @@ class Canary:
                 self._first_buffers.put_in()
                 for part, is_training in self._modes:
                     part.training = is_training  # an evaluation on one rank may have ended just now
-                outcomes.append(self._pass.run(batch, is_watching_sends=is_watching))
+                own = with_gradients(batch) if self._stage else batch
+                outcomes.append(self._pass.run(own, is_watching_sends=is_watching))
                 state.restore()
         return outcomes[0], outcomes[1] if len(outcomes) > 1 else None
 
@@ -208,6 +213,10 @@ class Canary:
 
         All ranks have just gone through the same collectives, so that one more cannot wait for anybody.
         """
+        if self._stage and collectives and not self._has_collectives:
+            # of the other stages nobody knows whether they would come to agree on anything
+            self._refuse("a pipeline stage with collectives of its own, along no axis of the mesh")
+            return
         self._has_collectives = self._has_collectives or collectives > 0
         if not self._has_collectives or self.config.every_iterations is not None or iteration != SECOND:
             return
@@ -258,8 +267,8 @@ def _obstacle(module: nn.Module, axes: Mapping[str, int]) -> str:
             return "FullyShardedDataParallel with NO_SHARD reduces nothing that is its own: use DDP"
     if any(hasattr(one, "ds_id") for one in module.parameters()):
         return "the canary cannot gather the parameters of DeepSpeed ZeRO-3"
-    if axes.get("pp", 1) > 1:
-        return "a pipeline stage alone has no loss: no canary with pp"
+    if axes.get("pp", 1) > 1 and any(hasattr(part, "set_input_tensor") for part in module.modules()):
+        return "a pipeline stage that is given its input beside its arguments (set_input_tensor)"
     if not any(one.requires_grad for one in module.parameters()):
         return "no parameter is trained"
     return ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -29,17 +29,20 @@ _LEAST_VALUES = 3
 
 
 class SharedBatch:
-    """The fixed batch: left in the store by rank 0, fetched there by the others."""
+    """The fixed batch: left in the store by rank 0, or the first of a pipeline stage, for the others."""
 
-    def __init__(self, store: Any, device: torch.device) -> None:
+    def __init__(self, store: Any, device: torch.device, stage: Sequence[int] = ()) -> None:
         self.batch: Batch | None = None
         self.why_none = "no batch was seen: the model was never called in training"
         self._store, self._device = store, device
-        self._rank, self._ranks = 0, 1
-        self._key = f"firstfault/canary/{next(_made)}"
+        self._leader = next(iter(stage), 0)
+        self._rank, self._ranks = self._leader, 1
+        self._key = f"firstfault/canary/{next(_made)}/{self._leader}"
+        self._place = f"{self._key}/batch"
         self._is_checked = store is None
         if store is not None:
-            self._rank, self._ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+            self._rank = torch.distributed.get_rank()
+            self._ranks = len(stage) or torch.distributed.get_world_size()
             store.add(f"{self._key}/ranks", 1)
 
     def offer(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -48,11 +51,11 @@ class SharedBatch:
         Raises:
             CanaryError: they are too large.
         """
-        if self.batch is not None or self._rank != 0:
+        if self.batch is not None or self._rank != self._leader:
             return
         plain = _mapped(Batch(args, dict(kwargs)), lambda one: one.detach().cpu().clone())
         if self._store is not None:
-            self._store.set(f"{self._key}/batch", _packed(plain))
+            self._store.set(self._place, _packed(plain))
         self.batch = self._placed(plain)
 
     def wanted(self) -> Batch | None:
@@ -66,13 +69,13 @@ class SharedBatch:
                 self.why_none = f"a canary needs all ranks to watch, {came} of {self._ranks} do"
                 return None
             self._is_checked = True
-        if self.batch is None and self._rank != 0:
+        if self.batch is None and self._rank != self._leader:
             try:
-                self._store.wait([f"{self._key}/batch"], timedelta(seconds=WAIT_S))
+                self._store.wait([self._place], timedelta(seconds=WAIT_S))
             except RuntimeError as error:  # a timeout, or a store that is gone
-                self.why_none = f"rank 0 left no batch: {error}"
+                self.why_none = f"rank {self._leader} left no batch: {error}"
                 return None
-            self.batch = self._placed(_unpacked(self._store.get(f"{self._key}/batch")))
+            self.batch = self._placed(_unpacked(self._store.get(self._place)))
         return self.batch
 
     def _placed(self, batch: Batch) -> Batch:
@@ -100,6 +103,11 @@ def seeded(batch: Batch, seed: int) -> Batch:
         return values[chosen].to(one.device)
 
     return _mapped(batch, draw)
+
+
+def with_gradients(batch: Batch) -> Batch:
+    """The batch with numbers that get a gradient, as what a stage of a pipeline is handed does."""
+    return _mapped(batch, lambda one: one.clone().requires_grad_() if one.is_floating_point() else one)
 
 
 def _mapped(batch: Batch, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:

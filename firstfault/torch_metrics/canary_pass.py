@@ -1,12 +1,14 @@
 """One forward and backward of a canary, and the checksum of what it computed.
 
-Three shapes of a job:
+Four shapes of a job:
 
 * parameters whole on each rank (plain, DDP, ZeRO-1): the bare module on aliases of its parameters. Each
   gradient is hashed as it is accumulated and let go.
 * joined by tp, cp or ep: the same, and everything that a rank sends into a collective is hashed before it is
   sent, in the order in which it is sent. What comes back mixes the work of others, so that from then on all
   of the group may differ: a verdict names the group.
+* a stage of a pipeline: the same as the first, with what it is handed drawn or remembered, what it hands on
+  weighed as a loss, and the gradient of what it was handed hashed as well: no other stage takes part.
 * sharded (FSDP): the module as it is, since only its own hooks gather the parameters. The gradients are
   hashed where they are handed to the reduce-scatter; the ``.grad`` of the shards is put aside and put back.
 """
@@ -102,7 +104,10 @@ class CanaryPass:
                 taken = _take_gradients(named)
                 loss, is_real = self._backward(batch)
                 hashes = [one for name in named for one in taken.get(name, ())]
-        hashes = [checksum([loss]), *hashes, *sends.collected(loss.device)]
+        given_back = [
+            checksum([one.grad]) for one in tensors_in((batch.args, batch.kwargs)) if one.grad is not None
+        ]
+        hashes = [checksum([loss]), *hashes, *given_back, *sends.collected(loss.device)]
         whole = checksum([torch.stack([one.to(loss.device) for one in hashes])])
         return Outcome(whole, loss if is_real else None, sends.count)
 
@@ -190,7 +195,7 @@ def _grads_put_aside(module: nn.Module) -> Iterator[None]:
     hooks."""
     # FullyShardedDataParallel that shows the original parameters keeps the flat ones to itself
     handles = (getattr(part, "_handle", None) for part in module.modules())
-    flat = {id(one.flat_param): one.flat_param for one in handles if hasattr(one, "flat_param")}
+    flat = {id(own): own for one in handles if (own := getattr(one, "flat_param", None)) is not None}
     parameters: list[Any] = list({**flat, **{id(one): one for one in module.parameters()}}.values())
     held = [(one, one.grad, one._post_accumulate_grad_hooks) for one in parameters]
     for parameter, _, _ in held:

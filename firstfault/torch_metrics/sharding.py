@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -60,3 +61,32 @@ def axes_of(mesh: Any) -> dict[str, int]:
                 sizes[axis] = max(sizes.get(axis, 1), at + 1)
         return sizes
     return {str(axis): int(size) for axis, size in mesh} if isinstance(mesh, list | tuple) else {}
+
+
+def stage_of(mesh: Any, rank: int) -> list[int]:
+    """The ranks of the pipeline stage that ``rank`` belongs to; empty where there is no pipeline.
+
+    >>> stage_of([["pp", 2], ["dp", 2]], 3), stage_of([["dp", 4]], 3)
+    ([2, 3], [])
+    """
+    if axes_of(mesh).get("pp", 1) < 2:
+        return []
+    places = _places_along("pp", mesh)
+    return sorted(one for one, place in places.items() if place == places.get(rank))
+
+
+def _places_along(axis: str, mesh: Any) -> dict[int, int]:
+    """The coordinate of each rank along an axis that the mesh has."""
+    names = getattr(mesh, "mesh_dim_names", None)
+    if names is not None:
+        at = names.index(axis)
+        return {int(mesh.mesh[place]): int(place[at]) for place in _all_places(tuple(mesh.shape))}
+    if isinstance(mesh, Mapping):
+        return {int(rank): int(coordinates.get(axis, 0)) for rank, coordinates in mesh.items()}
+    at = [str(name) for name, _ in mesh].index(axis)
+    return {rank: place[at] for rank, place in enumerate(_all_places([int(size) for _, size in mesh]))}
+
+
+def _all_places(sizes: Sequence[int]) -> list[tuple[int, ...]]:
+    """All coordinates, the last axis the fastest."""
+    return list(itertools.product(*(range(size) for size in sizes)))
