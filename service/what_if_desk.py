@@ -56,6 +56,8 @@ class Desk:
         self._inquiries: OrderedDict[str, Inquiry] = OrderedDict()
         self._lock = threading.Lock()
         self._done = threading.Condition(self._lock)
+        self._process: multiprocessing.process.BaseProcess | None = None
+        self._is_closed = False
 
     def ask(self, question: Question, changes: Mapping[str, Any]) -> Inquiry:
         """Begin to answer.
@@ -83,6 +85,13 @@ class Desk:
         with self._done:
             self._done.wait_for(lambda: inquiry.state != "running", seconds)
 
+    def close(self) -> None:
+        """Answer nothing more: what is being judged again ends at once."""
+        with self._lock:
+            self._is_closed, process = True, self._process
+        if process is not None:
+            process.kill()
+
     def _answer(self, inquiry: Inquiry) -> None:
         verdict: Mapping[str, Any] | None = None
         try:
@@ -102,7 +111,11 @@ class Desk:
         process = context.Process(target=_judge, args=(question, theirs), daemon=True)
         process.start()
         theirs.close()
+        with self._lock:
+            self._process = process
         try:
+            if self._is_closed:
+                return None, "the service is ending"
             if not ours.poll(self._limit_s):
                 return None, f"it took longer than {self._limit_s:g} s to judge it again"
             answer: tuple[Mapping[str, Any] | None, str] = ours.recv()
@@ -110,6 +123,8 @@ class Desk:
         except EOFError:
             return None, "the process that judged it again ended without an answer"
         finally:
+            with self._lock:
+                self._process = None
             process.kill()
             process.join()
             ours.close()

@@ -187,6 +187,14 @@ def test_a_question_that_takes_too_long_ends_in_a_refusal(watched: Watched) -> N
     assert "took longer than 0.01 s" in asked.refusal
 
 
+def test_a_desk_that_is_closed_ends_what_it_is_asked(watched: Watched) -> None:
+    desk = Desk()
+    asked = desk.ask(question(watched.folder, watched.verdict), {})
+    desk.close()
+    desk.wait(asked, 60.0)
+    assert (asked.state, asked.after) == ("refused", None)
+
+
 def test_a_question_whose_process_cannot_be_started_is_refused_and_holds_up_no_other(
     watched: Watched,
 ) -> None:

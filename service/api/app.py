@@ -149,6 +149,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
     finally:
         hub.close()
+        app.state.desk.close()
         await watching
 
 

@@ -29,8 +29,9 @@ from .values import Answer
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 
-_WAIT_S = 10.0
-"""How long an answer is waited for before the address is given where it will be."""
+_WAIT_S = 2.0
+"""How long an answer is waited for before the address is given where it will be: a service that is told to
+end waits for its requests, and must be gone within five seconds."""
 _MAX_CHANGES = 100
 InquiryId = Annotated[str, Path(pattern=ID, description="Opaque id of the question.")]
 Scalar = bool | int | float | str
@@ -93,7 +94,7 @@ class WhatIfAnswer(Answer):
 def ask_what_if(request: Request, run_id: RunId, wanted: WhatIf) -> Response:
     """Judge a stored run again, out of the values of single ranks that history keeps; changes nothing.
 
-    202 with the address in `Location` where that takes longer than ten seconds. Where history does not hold
+    202 with the address in `Location` where that takes longer than two seconds. Where history does not hold
     the run whole, or does not give the stored verdict under the settings of the service, it is refused in
     words: 409. One question at a time: 503 while another is being answered.
     """
