@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from detectors.verdict import canonical_bytes
 from ingest.blocks import RecordBatch
 from ingest.decode import Decoder, RawMessage
+from service.alerts.config import AlertsConfig
 from service.api.app import make_app
 from service.api.serving import make_server
 from service.api.settings import ApiConfig
@@ -37,9 +38,11 @@ _BATCH = 2000
 class Shown(Seeded):
     """A store and its history, with the API and the page over them."""
 
-    def __init__(self, data_dir: Path, config: ApiConfig = LASTING) -> None:
+    def __init__(
+        self, data_dir: Path, config: ApiConfig = LASTING, alerts: AlertsConfig | None = None
+    ) -> None:
         folder = data_dir / "history"
-        super().__init__(data_dir, config, history_folder=folder)
+        super().__init__(data_dir, config, history_folder=folder, alerts=alerts)
         self._config, self.history_folder = config, folder
         self.app.include_router(make_page_router())
         self.history = HistoryWriter(folder, HistoryConfig(keep_free_bytes=0))
@@ -69,9 +72,9 @@ class Shown(Seeded):
 
 
 @contextmanager
-def shown(data_dir: Path, config: ApiConfig = LASTING) -> Iterator[Shown]:
+def shown(data_dir: Path, config: ApiConfig = LASTING, alerts: AlertsConfig | None = None) -> Iterator[Shown]:
     """An empty store with the page over it."""
-    one = Shown(data_dir, config)
+    one = Shown(data_dir, config, alerts)
     try:
         yield one
     finally:

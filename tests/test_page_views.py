@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from urllib.parse import quote
 
 import httpx2
 import pytest
 
+from service.alerts.sender import Sender
+
+from .alert_builders import SECRET, Receiver, a_webhook, quick
 from .api_builders import an_odd_incident
 from .local_chromium import Chromium
 from .page_builders import Shown, serving, shown
@@ -203,3 +208,37 @@ def test_other_settings_are_tried_and_what_they_change_is_an_address(page: Shown
         browser.run("document.querySelector('[name=setting]').value = 'detectors.no.such'")
         browser.click("[data-key=trial-go]")
         browser.until_text("#whatif-form [role=status]", "detectors.no")
+
+
+def test_alerts_show_what_became_of_messages_and_send_a_test(
+    tmp_path: Path, browser: Chromium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOOK", SECRET)
+    with Receiver() as receiver:
+        alerts = quick({"oncall": a_webhook(receiver.url)})
+        with shown(tmp_path, alerts=alerts) as page:
+            rule = {"host": "node-9*", "comment": "<b>rewired</b>", "until": _in_an_hour()}
+            assert page.client().post("/v1/mutes", json=rule).status_code == 201
+            page.put("bad", an_odd_incident("a1"))
+            sender = Sender(page.store.database, alerts, "https://ff.example")
+            sender.start()
+            try:
+                receiver.wait_for(1)
+                with serving(page.app, browser):
+                    browser.visit("/?view=alerts")
+                    browser.until_text("#alerts-deliveries", "✓ sent")
+                    browser.until_text("#alerts-channels", "http://127.0.0.1")
+                    browser.until_text("#alerts-mutes", "<b>rewired</b>")
+                    browser.until_text("#alerts-detectors", "nonfinite")
+                    browser.until_text("#alerts-tokens", "There are none")
+                    assert fits(browser)
+                    browser.click("#alerts-channels button")
+                    receiver.wait_for(2)
+                    browser.until_text("#alerts-deliveries tbody tr", "test")
+                    assert SECRET not in browser.run("return document.body.innerHTML")
+            finally:
+                sender.close()
+
+
+def _in_an_hour() -> str:
+    return (datetime.now(UTC) + timedelta(hours=1)).isoformat()

@@ -7,12 +7,16 @@ are WebP; one that grows over `MAX_BYTES` is an error, since they lie in the rep
 from __future__ import annotations
 
 import base64
+import os
 import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from service.alerts.sender import Sender
+from tests.alert_builders import SECRET, Receiver, a_webhook, quick
 from tests.api_builders import wait_until
 from tests.local_chromium import Chromium
 from tests.page_builders import LASTING, Shown, serving, shown
@@ -57,25 +61,32 @@ SHOTS = (
     Shot("hosts", "/?view=hosts", "tbody tr"),
     Shot("host", "/?host=node-00", "#host tbody tr"),
     Shot("what-if", "/?run={slow_rank}&view=what-if&trial={slow_rank:trial}", ".differences li"),
-    Shot("alerts", "/?view=alerts", "#alerts-tokens h2"),
+    Shot("alerts", "/?view=alerts", "#alerts-deliveries tbody tr"),
 )
 
 
 def main(wanted: list[str]) -> int:
     """Write the pictures; 1 if one is too large."""
     shots = [one for one in SHOTS if not wanted or one.name in wanted]
-    with tempfile.TemporaryDirectory() as place, shown(Path(place) / "store", LASTING) as store:
-        names = _fill(store)
-        browser = Chromium(Path(place) / "profile")
-        try:
-            with serving(store.app, browser):
-                sizes = {
-                    f"{shot.name}-{width}": _shoot(browser, shot, names, width)
-                    for shot in shots
-                    for width in WIDTHS
-                }
-        finally:
-            browser.close()
+    os.environ["HOOK"] = SECRET
+    with tempfile.TemporaryDirectory() as place, Receiver() as receiver:
+        alerts = quick({"oncall": a_webhook(receiver.url)})
+        with shown(Path(place) / "store", LASTING, alerts) as store:
+            names = _fill(store)
+            sender = Sender(store.store.database, alerts, "")
+            sender.start()
+            receiver.wait_for(1)
+            browser = Chromium(Path(place) / "profile")
+            try:
+                with serving(store.app, browser):
+                    sizes = {
+                        f"{shot.name}-{width}": _shoot(browser, shot, names, width)
+                        for shot in shots
+                        for width in WIDTHS
+                    }
+            finally:
+                browser.close()
+                sender.close()
     for name, size in sizes.items():
         print(f"{name:24} {size / 1000:6.1f} kB")
     return int(any(size > MAX_BYTES for size in sizes.values()))
@@ -97,6 +108,9 @@ def _fill(store: Shown) -> dict[str, str]:
     for log, change in said.items():
         answer = client.post(f"/v1/incidents/{names[f'{log}:incident']}/state", json=change)
         answer.raise_for_status()
+    until = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    rule = {"host": "node-1*", "comment": "rack 7 is being rewired", "until": until}
+    client.post("/v1/mutes", json=rule).raise_for_status()
     asked = client.post(f"/v1/runs/{names['slow_rank']}/what-if", json={"settings": _TRIED})
     names["slow_rank:trial"] = asked.raise_for_status().json()["id"]
     wait_until(lambda: client.get(asked.headers["location"]).json()["state"] != "running")

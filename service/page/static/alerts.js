@@ -7,6 +7,7 @@ import { link } from "./address.js";
 import { LABELS, ago, moment, number, spaced } from "./words.js";
 
 const DELIVERIES = 30;
+const AGAIN_MS = 10_000; // what a channel did with a message is no event of the stream
 const SIGNS = { sent: "✓ sent", failed: "▲ failed", given_up: "✗ given up", waiting: "… waiting", dropped: "– dropped" };
 const PARTS = [
   ["channels", "Channels", "/v1/alerts/channels", channels],
@@ -16,14 +17,20 @@ const PARTS = [
   ["tokens", "Tokens", "/v1/tokens", tokens],
 ];
 
+let timer = 0;
+let look = () => {};
+
 /** Show all parts in `root`. */
-export async function showAlerts(root, view, signal) {
+export async function showAlerts(root, view, signal, again) {
   document.title = "Alerts – firstfault";
   if (root.dataset.view !== "alerts") {
     root.dataset.view = "alerts";
     root.replaceChildren(h("h1", null, "Alerts"), ...PARTS.map(([key]) => h("section", { id: `alerts-${key}`, class: "card" })));
   }
   await Promise.all(PARTS.map((part) => showPart(root, part, signal)));
+  look = () => root.dataset.view === "alerts" && again();
+  clearTimeout(timer);
+  timer = setTimeout(look, AGAIN_MS);
 }
 
 async function showPart(root, [key, title, path, build], signal) {
@@ -58,6 +65,7 @@ async function act(button, what, done) {
   try {
     await what();
     button.textContent = done;
+    setTimeout(look, 1_000);
   } catch (error) {
     button.textContent = error instanceof Problem ? visible(error.message) : "No answer";
   }
@@ -112,6 +120,6 @@ function tokens(items) {
 
 function table(heads, rows) {
   const head = h("thead", null, h("tr", null, heads.map((one) => h("th", { scope: "col" }, one))));
-  const body = rows.map((cells) => h("tr", null, cells.map((cell, at) => h("td", { "data-head": heads[at] }, cell))));
+  const body = rows.map((cells) => h("tr", null, cells.map((cell, at) => h("td", { "data-head": heads[at] || null }, cell))));
   return h("table", { class: "plain-table" }, head, h("tbody", null, body));
 }
