@@ -178,15 +178,21 @@ def test_with_scripts_off_fleet_and_incident_are_read_and_linked(judged: Shown, 
         browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
         try:
             browser.visit("/")
-            browser.find(".plain a").click()
+            browser.find(".runs-list a").click()
             said = browser.find("main").text
             drawn = browser.driver.find_elements("css selector", "main svg path")
+            badge = browser.find("#badge").is_displayed()
+            browser.resize(390)
+            wide = browser.find("main").size["width"], browser.find(".served").size["width"]
+            overflow = browser.find("section.evidence").size["width"]
         finally:
             browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
         assert "Rank 1 (host node-00" in said
         assert "What to do" in said
         assert "Evidence" in said
         assert drawn
+        assert not badge  # nothing is live
+        assert overflow <= wide[1] <= wide[0] <= 390
 
 
 def test_other_settings_are_tried_and_what_they_change_is_an_address(page: Shown, browser: Chromium) -> None:

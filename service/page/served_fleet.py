@@ -61,7 +61,7 @@ def fleet_part(context: Context, wanted: FleetFilter) -> Markup:
         given = {**asdict(wanted), "page": place}
         query_text = urlencode({key: value for key, value in given.items() if value})
         more = tag("p", tag("a", "More runs", href=f"/?{query_text}"))
-    listed = tag("ol", *(_item(one) for one in items), class_="plain")
+    listed = tag("ol", *(_item(one) for one in items), class_="runs-list")
     return tag("section", tag("h1", "Runs"), listed, more, class_="served")
 
 

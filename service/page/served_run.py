@@ -123,14 +123,15 @@ def _chosen(verdict: Verdict, root: Mapping[str, Any] | None) -> list[str]:
 
 
 def buckets_of(curve: Curve) -> list[CurveBucket]:
-    """The rows of a curve as what a chart is drawn from: the line is the median, the band all ranks."""
+    """The rows of a curve as what a chart is drawn from: the line is the median, the band every rank.
+
+    A row of several positions has the median of its last; the extremes of all of them are in the band.
+    """
     names = ("iteration", "last_iteration", "median", "min", "max", "nan", "posinf", "neginf")
     columns = [np.asarray(curve.columns[name]).tolist() for name in names]
     found = []
-    for first, last, median, low, high, *counts in zip(*columns, strict=True):
-        middle, least, greatest = (value if np.isfinite(value) else None for value in (median, low, high))
-        if curve.is_downsampled and last > first:  # a row of several positions: its extremes are the curve
-            found.append(CurveBucket(first, last, middle, least, greatest, middle, least, greatest, *counts))
-        else:
-            found.append(CurveBucket(first, last, middle, middle, middle, middle, least, greatest, *counts))
+    for first, last, *values, nan, posinf, neginf in zip(*columns, strict=True):
+        middle, low, high = (value if np.isfinite(value) else None for value in values)
+        line = (middle, middle, middle, middle)
+        found.append(CurveBucket(first, last, *line, low, high, nan, posinf, neginf))
     return found
