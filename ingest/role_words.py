@@ -189,6 +189,8 @@ def _of_norm(kept: list[str], order: int) -> Meaning | None:
     rest = [word for word in kept if word not in NORM_EXTRA]
     if "norm" in rest and set(rest) == {"grad", "norm"}:
         return Meaning(Role.METRIC, "grad_norm", order + len(kept) - len(rest))
+    if set(rest) - {"policy", "actor"} == {"grad", "norm"}:  # of the player whose loss is judged
+        return Meaning(Role.METRIC, "grad_norm", order + 100)
     if rest == ["norm"] and len(kept) <= 2:
         return Meaning(Role.METRIC, "grad_norm", order + 200)
     return None

@@ -196,13 +196,16 @@ class Clock:
         self, hand: _Hand, style: Style, step: tuple[float, float], epoch: tuple[float, float]
     ) -> None:
         """Note the first step of a stretch inside one epoch."""
-        (now, total), (at, _) = step, epoch
+        (now, total), (at, epochs) = step, epoch
         if np.isnan(at) or at == hand.counted_epoch:
             return
         if np.isnan(hand.counted_epoch):
             self._begin(hand, style, step, epoch)
         elif hand.is_in_epoch is None:
             hand.is_in_epoch = bool(now < hand.last_step)
+        elif style is Style.BAR and hand.last_step < now <= total and epochs > 1:
+            # a bar that goes on over the border, and is as far as all epochs are, is one of all of them
+            hand.is_in_epoch = not abs(now / total - (at - hand.base) / epochs) <= 0.5 / epochs
         if hand.is_in_epoch and not np.isnan(hand.counted_epoch):
             self._next_epoch(hand, now, total, at)
         hand.counted_epoch = at
@@ -225,7 +228,7 @@ class Clock:
             self.glued_length = total
 
     def _next_epoch(self, hand: _Hand, now: float, total: float, at: float) -> None:
-        length = total if total >= 1 else hand.last_step + hand.interval
+        length = total if total >= 1 else hand.last_step + hand.interval - now
         if at < hand.counted_epoch:  # a restart
             hand.offset = hand.starts.get(at, max(at - hand.base, 0) * (total if total >= 1 else 0.0))
             return

@@ -144,7 +144,8 @@ def _kind(message: str, counter: Counter, values: Sequence[Value], fields: Seque
         return Kind.RECORD
     if counter.epoch >= 0 and all(value.name == "epoch" for value in values):
         return Kind.COUNTER
-    if telling and not any("clip" in value.key for value in values):
+    has_loss = any(value.loss_order is not None for value in values)
+    if telling and (has_loss or not any("clip" in value.key for value in values)):
         return Kind.BARE
     if message[:1] in (" ", "\t") and values:
         return Kind.PART

@@ -123,6 +123,12 @@ def hardware(line: bytes) -> Finding | None:
     )
 
 
+def objective(finding: Finding, groups: Mapping[str, str]) -> Finding | None:
+    """What is to be maximized, as a loss."""
+    text = groups["value"].replace(",", "")
+    return replace(finding, metrics={"loss": -float(text)})
+
+
 def ended(finding: Finding, groups: Mapping[str, str]) -> Finding | None:
     status = groups.get("status", "").lower()
     return replace(finding, fields={"status": status or "done"})

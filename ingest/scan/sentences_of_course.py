@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from firstfault.telemetry import EventKind
 
-from .sentence_forms import NUM, ended, say
+from .sentence_forms import NUM, ended, objective, say
 
 _SAVED, _RESUMED = EventKind.CHECKPOINT, EventKind.RESUME
 
@@ -173,6 +173,16 @@ CHECKPOINTS = (
     ),
 )
 OTHERS = (
+    say(
+        "kaldi_objective",
+        "Kaldi",
+        "the objective of the main output, which is to rise: its negative is the loss",
+        "verage objective function for 'output' ",
+        rf"verage objective function for 'output' (?:for minibatches (?P<iteration>\d{{1,15}})-\d+ )?"
+        rf"is (?P<value>{NUM}|[-+]?(?:nan|inf)) over",
+        "Average objective function for 'output' for minibatches 100-199 is -1.28346 over 51200 frames.",
+        amend=objective,
+    ),
     say(
         "lr_reduced",
         "Keras, PyTorch",

@@ -1,0 +1,87 @@
+"""Logs as trainers of many kinds print them, each read with its own counter and names."""
+
+from __future__ import annotations
+
+import math
+
+from firstfault.wire import Defaults
+from ingest.blocks import RecordBatch
+from ingest.roles import meaning_of
+from ingest.scan.scanner import TextScanner
+
+
+def read(text: str) -> RecordBatch:
+    return TextScanner(Defaults(run="r", rank=None), "log").decode(text.encode())
+
+
+def test_a_dictionary_with_a_share_that_was_clipped_is_a_record() -> None:
+    lines = [
+        f"{{'loss': {2.5 - at / 10}, 'grad_norm': 0.8, 'completions/clipped_ratio': 0.1, 'epoch': 0.0{at}}}\n"
+        for at in range(1, 6)
+    ]
+
+    batch = read("".join(lines))
+
+    assert batch.numbers["loss"].values_N.tolist() == [2.4, 2.3, 2.2, 2.1, 2.0]
+
+
+def test_a_bar_that_goes_on_over_the_border_of_an_epoch_counts_through() -> None:
+    bars = [
+        (f"\nepoch {at // 10 + 1}/3\n" if at % 10 == 0 else "")
+        + f"\rsteps: {at * 3}%|##  | {at + 1}/30 [00:01<05:11,  1.21it/s, avr_loss=0.{at + 10}]"
+        for at in range(30)
+    ]
+
+    batch = read("".join(bars) + "\n")
+
+    assert batch.iteration_N.tolist() == list(range(1, 31))
+
+
+def test_a_bar_that_begins_anew_in_each_epoch_goes_on_counting() -> None:
+    bars = [
+        (f"\nepoch {at // 10 + 1}/3\n" if at % 10 == 0 else "")
+        + f"\rsteps: {at * 3}%|##  | {at % 10 + 1}/10 [00:01<05:11,  1.21it/s, avr_loss=0.{at + 10}]"
+        for at in range(30)
+    ]
+
+    batch = read("".join(bars) + "\n")
+
+    assert batch.iteration_N.tolist() == list(range(1, 31))
+
+
+def test_steps_from_1_on_in_each_epoch_leave_no_gap_between_two_epochs() -> None:
+    lines = [f"epoch: {at // 20 + 1} step: {at % 20 + 1}, loss is {3 - at / 30:.4f}\n" for at in range(60)]
+
+    assert read("".join(lines)).iteration_N.tolist() == list(range(1, 61))
+
+
+def test_steps_told_each_tenth_leave_no_gap_between_two_epochs() -> None:
+    lines = [
+        f"epoch: {at // 5 + 1} step: {at % 5 * 10 + 10}, loss is {3 - at / 30:.4f}\n" for at in range(15)
+    ]
+
+    assert read("".join(lines)).iteration_N.tolist() == list(range(10, 160, 10))
+
+
+def test_an_objective_of_kaldi_is_a_loss_turned_round() -> None:
+    form = "LOG (nnet3-train:nnet.cc:382) Average objective function for '{}' for minibatches {}-{} is {}"
+    lines = [
+        form.format("output", 0, 99, "-2.5 over 51200 frames."),
+        form.format("output-xent", 0, 99, "-7.5 over 51200 frames."),
+        form.format("output", 100, 199, "nan over 51200 frames."),
+    ]
+
+    batch = read("\n".join(lines) + "\n")
+
+    assert batch.iteration_N.tolist() == [0, 100]
+    first, second = batch.numbers["loss"].values_N.tolist()
+    assert first == 2.5
+    assert math.isnan(second)
+
+
+def test_the_gradient_norm_of_the_policy_is_that_of_the_run() -> None:
+    named = {name: meaning_of(name).metric for name in ("actor/grad_norm", "grad_norm", "critic/grad_norm")}
+
+    assert named["actor/grad_norm"] == named["grad_norm"] == "grad_norm"
+    assert named["critic/grad_norm"] == "critic/grad_norm"
+    assert meaning_of("actor/grad_norm").order > meaning_of("grad_norm").order
