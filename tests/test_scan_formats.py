@@ -85,3 +85,14 @@ def test_the_gradient_norm_of_the_policy_is_that_of_the_run() -> None:
     assert named["actor/grad_norm"] == named["grad_norm"] == "grad_norm"
     assert named["critic/grad_norm"] == "critic/grad_norm"
     assert meaning_of("actor/grad_norm").order > meaning_of("grad_norm").order
+
+
+def test_epoch_and_batch_that_are_glued_are_counted() -> None:
+    lines = [
+        f"DEBUG TRAIN | steps/sec 3.2| Batch 0_{at * 100} loss {4 - at}.5 lr 0.1 rank 0\n" for at in range(3)
+    ]
+
+    batch = read("".join(lines))
+
+    assert batch.iteration_N.tolist() == [0, 100, 200]
+    assert batch.numbers["loss"].values_N.tolist() == [4.5, 3.5, 2.5]

@@ -45,6 +45,8 @@ _WIDE_LEAD = b"\xef"
 """The first byte of all of them in UTF-8."""
 _FORTRAN = re.compile(rb"(?<=[0-9.])D(?=[+-][0-9]{2,3}(?![0-9A-Za-z]))")
 """The exponent of a double in Fortran: ``1.5D+03``."""
+_GLUED_BATCH = re.compile(rb"(Batch [0-9]{1,9})_(?=[0-9])")
+"""Epoch and batch of WeNet 3, which would be one name with numbers in it."""
 _BAR_END = re.compile(rb"/(?<=[A-Za-z]/)[A-Za-z]{1,8}(?:, [^\]\n]{0,500})?\] *(?=[^ \]\n])")
 """A progress bar on whose line something goes on: a message or the next bar."""
 
@@ -156,6 +158,8 @@ def _clean(data: bytes, config: CleanConfig) -> bytes:
         data = _COLOURED_LINE.sub(lambda line: _BARE_COLOUR.sub(b"", line[0]), data)
     if _WIDE_LEAD in data:
         data = _WIDE_BYTES.sub(lambda sign: _WIDE[sign[0]], data)
+    if b"Batch " in data:
+        data = _GLUED_BATCH.sub(rb"\1/", data)
     if _holds_fortran(data):
         data = _FORTRAN.sub(b"E", data)
     if _goes_on_behind_bracket(data) and any(_holds_pair(data, mark) for mark in _OF_BARS):

@@ -239,6 +239,21 @@ DIALECTS: tuple[Dialect, ...] = (
         keys={"TRAIN Batch": "epoch", "CV Batch": "epoch", "Batch": "epoch", "#1": "batch"},
     ),
     _dialect(
+        "WeNet 3",
+        r"\b(?:TRAIN|CV) \|(?: steps/sec [\d.]+ ?\|)? ?Batch \d+/\d+ loss ",
+        "17:25:05,809 DEBUG TRAIN | steps/sec 3.2| Batch 0/3900 loss 142.135910 lr 0.00001855 rank 0",
+        "as before; it writes 0_3900 for epoch and batch",
+        keys={"Batch": "epoch", "#2": "batch"},
+    ),
+    _dialect(
+        "Sockeye",
+        r"\bE=\d+ B=\d+\ts/sec=",
+        "[INFO:sockeye.training] E=0 B=50\ts/sec=1012.3\ttok/sec=23012.1\tu/sec=2.1\tppl=81.45 ce=4.40",
+        "E is the epoch, B the batch",
+        keys={"E": "epoch"},
+        counter="B",
+    ),
+    _dialect(
         "MLPerf",
         r":::MLLOG \{",
         ':::MLLOG {"time_ms": 1782662896958, "key": "train_loss", "value": 1.25, "metadata": {"step": 51}}',
