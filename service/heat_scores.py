@@ -74,7 +74,7 @@ def badness(matrix: Matrix, contract: MetricContract, layout: Layout | None) -> 
         size_TR = np.minimum(np.maximum(values_TR, 0.0), 0.9 * TIER)
         bad_TR = np.where(finite_TR & (values_TR > 0), Mark.COUNTED * TIER + size_TR, bad_TR)
     elif not _mark_differing(bad_TR, finite_TR, matrix, contract, layout):
-        classes_R = peer_classes(contract, matrix.ranks_R, layout)
+        classes_R = _peer_classes(matrix, contract, layout)
         _add_distances(bad_TR, values_TR, finite_TR, classes_R, is_upward=contract.name in UPWARD)
     bad_TR[present_TR & (values_TR == -np.inf)] = Mark.NEGATIVE_INFINITY * TIER
     bad_TR[present_TR & (values_TR == np.inf)] = Mark.POSITIVE_INFINITY * TIER
@@ -87,6 +87,13 @@ def _equal_classes(matrix: Matrix, contract: MetricContract, layout: Layout | No
         return np.arange(len(matrix.ranks_R))  # compared with nobody
     classes_R = equality_classes(contract, matrix.ranks_R, layout)
     return np.zeros(len(matrix.ranks_R), np.int64) if classes_R is None else classes_R
+
+
+def _peer_classes(matrix: Matrix, contract: MetricContract, layout: Layout | None) -> Ints:
+    """The group of each rank's peers; all ranks for a metric that no contract compares along any axis."""
+    if not contract.axes(Relation.NOISE):
+        return np.zeros(len(matrix.ranks_R), np.int64)
+    return peer_classes(contract, matrix.ranks_R, layout)
 
 
 def _mark_differing(

@@ -122,7 +122,7 @@ def test_a_norm_that_is_local_whatever_its_name_is_compared_with_its_peers(api: 
 def test_of_a_step_time_only_more_is_worse(api: Kept) -> None:
     times_TR = calm(10)
     times_TR[4, 1], times_TR[4, 2] = 4.0, 0.1
-    write(api.folder, block({"step_time_s": times_TR}))
+    write(api.folder, placed(block({"step_time_s": times_TR})))
     found = heatmap(api, "step_time_s", columns=10)
     assert found["rows"][1]["score"][4] > 100
     assert found["rows"][2]["score"][4] == 0

@@ -119,14 +119,15 @@ export class Heat {
       const top = this.#top(at);
       const isNew = one.group !== group;
       group = one.group;
-      if (isNew && one.group && at > 0) line(pen, this.look.soft, [0, top - 0.5, LEFT, top - 0.5]);
+      if (isNew && one.group && at > 0 && one.rank_count === 1) line(pen, this.look.soft, [0, top - 0.5, LEFT, top - 0.5]);
       if (top - before < 11) return;
       before = top;
       const ranks = one.rank_count === 1 ? `${one.first_rank}` : one.ranks.length > 9 ? `${one.first_rank}…` : one.ranks;
       pen.fillStyle = this.#place?.ranks.includes(one.first_rank) && one.rank_count === 1 ? this.look.bad : this.look.soft;
-      const label = one.group && (isNew || one.rank_count > 1) ? visible(one.group).slice(0, 14) : "";
+      const [first, ...joined] = visible(one.group).split(" … ");
+      const label = isNew || one.rank_count > 1 ? `${first.slice(0, 14)}${joined.length ? " …" : ""}` : "";
       pen.textAlign = "left";
-      pen.fillText(label, 2, top + Math.min(this.size.row, 12) - 2, LEFT - 44);
+      pen.fillText(label, 2, top + Math.min(this.size.row, 12) - 2, one.rank_count > 1 ? LEFT - 8 : LEFT - 44);
       pen.textAlign = "right";
       pen.fillText(one.group && one.rank_count > 1 && this.#map.by !== "rank" ? "" : ranks, LEFT - 5, top + Math.min(this.size.row, 12) - 2, LEFT - 10);
       pen.textAlign = "left";
@@ -209,7 +210,7 @@ export class Heat {
     const rows = this.#map.rows.slice(Math.max(0, first), final + 1);
     // what has too many ranks to be named in an address is looked at whole
     const ranks = rows.map((row) => row.ranks).join(",");
-    const isAcross = first >= 0 && final > first && rows.length < this.#map.rows.length && ranks.length < MOST_NAMED && !ranks.includes("…");
+    const isAcross = first >= 0 && (final > first || rows[0].rank_count > 1) && rows.length < this.#map.rows.length && ranks.length < MOST_NAMED && !ranks.includes("…");
     this.act.zoom({ from: iteration[low], to: last[high], ...(isAcross ? { ranks } : {}) });
   }
 

@@ -27,6 +27,7 @@ export async function showRanks(root, view, signal) {
   const metric = view.metric ?? chosen(verdict.coverage.metrics, one?.incident);
   if (metric === null) return void fill(part("told"), 0, () => "No metric of this run is known yet.");
   asked = { run, one, metric, view, verdict };
+  if (!part("told").textContent) fill(part("told"), "reading", () => h("p", { class: "since" }, "Reading what the ranks reported…"));
   const map = await ask(view, run, one, metric, signal);
   fill(part("controls"), [map.attempts, map.ways, map.by, metric, verdict.coverage.metrics, view, one?.id], () => controls(map));
   fill(part("told"), [map, one?.id], () => told(map));
