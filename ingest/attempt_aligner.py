@@ -88,13 +88,17 @@ class AttemptAligner:
 
         A rank with none is more than the lateness bound behind and not waited for.
         """
-        reached_R = self.window.last_rows()
-        if not len(reached_R):
+        frontier = self.frontier()
+        if frontier is None:
             return self._with_heartbeats([])
-        frontier = int(self.window.live_iterations[reached_R.min()])
         rows = int(np.searchsorted(self.window.live_iterations, frontier, side="right"))
         ready = [event for event in self.events.ordered() if self.events.counts_from(event) <= frontier]
         return self._with_heartbeats(list(self._blocks(rows, ready)))
+
+    def frontier(self) -> int | None:
+        """The last iteration that every rank with pending records has reached; None where nothing pends."""
+        reached_R = self.window.last_rows()
+        return int(self.window.live_iterations[reached_R.min()]) if len(reached_R) else None
 
     def close(self) -> list[IterationBlock]:
         """Settle everything: a later attempt is well under way."""

@@ -70,13 +70,12 @@ class Worker:
         """
         self._on_checkpoint, self._recorder = on_checkpoint, Recorder(history)
         self._store, self._new_pipeline, self._name = store, new_pipeline, name
-        self._config = config or WorkerConfig()
+        self._config, self._retire_at_s = config or WorkerConfig(), 0.0
         self._outlet, self._say, self._is_caught_up = outlet, say, is_caught_up
         self._tenure: Tenure | None = None
         self._offsets: dict[str, int] = {}
         """Where each part stood at the last checkpoint."""
         self._handed_out: deque[RecordBatch] = deque()
-        self._retire_at_s = 0.0
         self._journal = Journal(store, name, self._config, health)
         self._begin(new_pipeline())
 
@@ -140,7 +139,8 @@ class Worker:
             self._journal.store_works()
         self._handed_out.extend(self._poll(source))
         self._take_all()
-        if self._docket.is_urgent or time.monotonic() - self._judged_at_s >= self._config.judge_every_s:
+        is_time = time.monotonic() - self._judged_at_s >= self._config.judge_every_s
+        if is_time or self._docket.urgency.is_ripe(self._pipeline.aligners):
             self._judge(self._config.judge_at_most_s)
         if self._is_time_to_save():
             self._save(source)
@@ -190,7 +190,7 @@ class Worker:
         self._heard_at_s = time.monotonic()
         self._records_unsaved += len(batch) + len(batch.events) + len(batch.rejected)
         self._journal.heard(batch)
-        self._docket.hear(batch)
+        self._docket.urgency.hear(batch)
         count_by_reason(self._counted, batch.rejected)
         if self._outlet is not None and batch.rejected:
             self._outlet.dead_letters(batch.rejected)
