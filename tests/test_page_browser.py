@@ -210,7 +210,7 @@ def test_without_scripts_the_page_says_where_the_same_is_to_be_had(page: Shown, 
     with serving(page.app, browser):
         browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
         browser.visit("/")
-        said = browser.find("noscript").text
+        said = browser.find("main noscript").text
         browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
         assert "the runs, worst first" in said
 
