@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from service import tables
+from service.alerts import dispatch
 from service.alerts.config import ChannelConfig
 from service.alerts.outbox import put_test
 from service.store import StoreConfig
@@ -325,6 +326,20 @@ def test_infinite_numbers_are_text_in_a_message(tmp_path: Path, receiver: Receiv
     (alert,) = got.json["alerts"]
     assert alert["firstfault"]["causes"][0]["confidence"] == "NaN"
     assert "\u202e" not in alert["labels"]["run"]
+
+
+def test_a_message_to_a_channel_that_was_taken_out_of_the_settings_is_given_up(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    with alerting(tmp_path, receiver) as alerts:
+        alerts.judged(an_incident())
+        for later, state in ((86_400.0, "waiting"), (2 * 86_400.0, "given_up")):
+            with alerts.database.write() as db:
+                dispatch.prune(db, time.time() + later, 604_800.0, 86_400.0)
+            assert deliveries(alerts) == [("alert", state)]
+        with alerts.database.write() as db:
+            dispatch.prune(db, time.time() + 30 * 86_400.0, 604_800.0, 86_400.0)
+        assert deliveries(alerts) == []
 
 
 def test_every_key_of_a_channel_is_in_the_documentation() -> None:

@@ -17,6 +17,8 @@ from ..tables import alert_deliveries, alert_results, alert_told
 from .outbox import DeliveryKind, DeliveryState, alerts_in
 
 _MAX_DETAIL = 300
+_NOBODY_S = 3600.0
+"""A message is due for so long beyond its time only if no worker knows its channel."""
 _FORGET_TOLD_S = 30 * 86_400.0
 """An incident that was over for a month and comes back is told as a new one."""
 
@@ -111,9 +113,17 @@ def end_refresh_if_over(db: Connection, delivery: Delivery, due_at: float) -> No
     _settle(db, delivery, {"due_at": due_at, "attempts": 0, "give_up_at": None, "detail": ""})
 
 
-def prune(db: Connection, now: float, keep_s: float) -> None:
-    """Forget what was sent long ago."""
+def prune(db: Connection, now: float, keep_s: float, give_up_after_s: float) -> None:
+    """Forget what was sent long ago; give up what nobody sends, since no settings have its channel."""
     table = alert_deliveries
+    forgotten = (table.c.state == DeliveryState.WAITING.value) & (table.c.lease_until.is_(None))
+    forgotten &= table.c.due_at < now - give_up_after_s - _NOBODY_S
+    values = {
+        "state": DeliveryState.GIVEN_UP.value,
+        "finished_at": now,
+        "detail": "no worker has this channel",
+    }
+    db.execute(update(table).where(forgotten).values(**values))
     db.execute(delete(table).where(table.c.finished_at < now - keep_s))
     over = alert_told.c.is_firing.is_(False) & (alert_told.c.told_at < now - _FORGET_TOLD_S)
     db.execute(delete(alert_told).where(over & alert_told.c.labels.is_(None)))

@@ -198,7 +198,8 @@ class _Line:
         if time.monotonic() - self._pruned_at_s >= _PRUNE_EVERY_S:
             self._pruned_at_s = time.monotonic()
             with self._desk.database.write() as db:
-                dispatch.prune(db, self._desk.clock(), self._desk.config.keep_s)
+                config = self._desk.config
+                dispatch.prune(db, self._desk.clock(), config.keep_s, config.give_up_after_s)
 
 
 _MUTED_LOOK_S = 30.0
