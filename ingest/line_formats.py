@@ -11,16 +11,17 @@ from .blocks import RecordBatch
 from .errors import UnreadableInput
 from .log_reader import FileConfig, LineDecoder, Understood
 from .long_tables import LongTableDecoder, long_columns
-from .sniff import Format, find_dialect
+from .sniff import Dialect, Format, find_dialect
 
 
 class TableDecoder:
     """A text table as a `LineDecoder`."""
 
-    def __init__(self, head: bytes, defaults: Defaults, source: str, config: FileConfig) -> None:
+    def __init__(
+        self, dialect: Dialect, head: bytes, defaults: Defaults, source: str, config: FileConfig
+    ) -> None:
         from .tables import TableConfig, TableReader  # JSON and text do not need it
 
-        dialect = find_dialect(head, source)
         self._table = TableReader(dialect, head, defaults, source, wanted=config.columns)
         large = TableConfig(small_piece_bytes=0)  # only large files are sampled
         self._sampler = partial(TableReader, dialect, head, defaults, source, large, wanted=config.columns)
@@ -99,4 +100,4 @@ def _table_decoder(head: bytes, defaults: Defaults, source: str, config: FileCon
     columns = long_columns(dialect, head)
     if columns is not None:
         return LongTableDecoder(dialect, columns, defaults, source, config)
-    return TableDecoder(head, defaults, source, config)
+    return TableDecoder(dialect, head, defaults, source, config)
