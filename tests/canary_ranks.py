@@ -176,6 +176,23 @@ def compare_shards(folder: Path, case: str, shard: Callable[[SmallModel], nn.Mod
     say(folder, case, {"is_equal": all(torch.equal(a, b) for a, b in zip(*kept, strict=True))})
 
 
+def tensor_parallel(folder: Path, case: str) -> None:
+    """Layers that each rank holds a part of, with a canary and without."""
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (3,), mesh_dim_names=("tp",))
+    kept = []
+    for has_canary in (False, True):
+        torch.manual_seed(2)
+        model = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 6), nn.LayerNorm(6))
+        parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        board = Board(model, mesh=mesh)
+        train_stage(board, canary_every(EVERY) if has_canary else None, place=0)
+        kept.append([_local(one).detach() for one in model.parameters()])
+    is_equal = all(torch.equal(a, b) for a, b in zip(*kept, strict=True))
+    say(folder, case, {"is_equal": is_equal, "ran": list(board.of("canary_checksum")), "off": board.coverage})
+
+
 class Stage(nn.Module):
     """A stage of a pipeline: numbers in, numbers out, and a loss nowhere."""
 
@@ -213,9 +230,9 @@ def staged(folder: Path, case: str) -> None:
     say(folder, case, {"is_equal": all(torch.equal(a, b) for a, b in zip(*kept[:2], strict=True))})
 
 
-def train_stage(board: Board, canary: Canary | None) -> None:
-    """Activations of its own for each rank, and a gradient that comes from the next stage."""
-    rank = torch.distributed.get_rank()
+def train_stage(board: Board, canary: Canary | None, place: int | None = None) -> None:
+    """Activations of each rank's own, or of a ``place``, and a gradient that comes from the next stage."""
+    rank = torch.distributed.get_rank() if place is None else place
     torch.manual_seed(rank)
     if canary is not None:
         board.attach(canary)
@@ -331,6 +348,7 @@ CASES: dict[str, Callable[[Path, str], None]] = {
         sharded,
         sharded_flat,
         sharded_original,
+        tensor_parallel,
         staged,
         joined,
         collective,

@@ -36,6 +36,7 @@ CASES = (
     "sharded",
     "sharded_flat",
     "sharded_original",
+    "tensor_parallel",
     "staged",
     "joined",
     "collective",
@@ -329,6 +330,12 @@ def test_ranks_whose_canaries_are_made_of_collectives_agree_on_one_cadence(jobs:
 def test_a_job_without_a_fault_gives_no_alarm(verdict_of: Callable[[str], Any], case: str) -> None:
     verdict = verdict_of(case)
     assert (verdict["label"], verdict["incidents"]) == ("healthy", [])
+
+
+def test_a_canary_runs_through_layers_that_are_spread_over_ranks(jobs: Path) -> None:
+    for rank in range(3):
+        found = json.loads((jobs / f"tensor_parallel.{rank}.json").read_text())
+        assert found == {"is_equal": True, "ran": [4, 8, 12, 16, 20], "off": {}}
 
 
 def test_a_stage_of_a_pipeline_is_compared_with_its_replicas_alone(

@@ -29,7 +29,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .canary_state import aliased
 from .hashing import checksum
 from .passes import tensors_in
-from .sharding import parts_of
+from .sharding import local, parts_of
 
 FP16_SCALE = 4096.0
 """Factor of the loss under fp16: small gradients would else round to zero, and what is zero hides faults."""
@@ -107,6 +107,7 @@ class CanaryPass:
         given_back = [
             checksum([one.grad]) for one in tensors_in((batch.args, batch.kwargs)) if one.grad is not None
         ]
+        loss = local(loss)
         hashes = [checksum([loss]), *hashes, *given_back, *sends.collected(loss.device)]
         whole = checksum([torch.stack([one.to(loss.device) for one in hashes])])
         return Outcome(whole, loss if is_real else None, sends.count)
@@ -131,7 +132,7 @@ def _take_gradients(named: Mapping[str, nn.Parameter]) -> dict[str, list[torch.T
 
     def take(name: str, parameter: torch.Tensor) -> None:
         held = [parameter.grad, getattr(parameter, "main_grad", None)]
-        parts = [part for one in held if one is not None for part in parts_of(one)]
+        parts = [part for one in held if one is not None for part in parts_of(local(one))]
         taken.setdefault(name, []).append(checksum(parts))
         parameter.grad = None
 
