@@ -15,6 +15,7 @@ const AT_LEAST_MS = 2_000;
 const MOST_LINES = 64; // more single ranks than these are a blot
 const MOST_CELLS = 40_000; // values of single ranks asked for at once: 400 kB
 const MOST_ITERATIONS = 500; // of a longer part single ranks would hide what their median does
+const MOST_FOR_SUSPECTS = 2_000; // iterations whose single values are looked through, which lie in many small files
 const SUSPECTS = 4;
 let plotly = null;
 
@@ -175,6 +176,7 @@ async function ranksOf({ run, incident, verdict }, { metric, attempt, columns, k
   const base = `/v1/runs/${encodeURIComponent(run.run_id)}`;
   const part = { metric, attempt, from: first, to: last };
   const suspects = incident?.first.attempt === attempt ? incident.first.ranks.slice(0, SUSPECTS) : [];
+  if (last - first >= MOST_FOR_SUSPECTS) return [];
   if (ranks <= MOST_LINES && last - first < MOST_ITERATIONS && ranks * (last - first + 1) <= MOST_CELLS) {
     const matrix = await quietly(`${base}/matrix?${new URLSearchParams(part)}`, signal);
     return (matrix?.ranks ?? []).map((rank, at) => ({ rank, isSuspect: suspects.includes(rank), x: matrix.iteration, y: matrix.values.map((row) => row[at]) }));

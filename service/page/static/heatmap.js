@@ -16,11 +16,13 @@ const MOST_ROWS = 100;
 const MOST_CELLS = 20_000; // what the API gives by default
 const WORST = 15;
 const STANDS_OUT = 8; // deviations from its peers; below it a value is one of many
+const REST = 10; // times as long as an answer took until it is asked for again while nothing else is looked at
+let last = { key: "", tookMs: 0 };
 let heat = null;
 let asked = null;
 
 /** Show the heat map of a run; resolves once it is drawn. */
-export async function showRanks(root, view, signal) {
+export async function showRanks(root, view, signal, again) {
   const { run, incident } = await frame(root, view, "ranks", signal, lay);
   const { verdict } = await get(`/v1/runs/${encodeURIComponent(run.run_id)}/verdict`, signal);
   const one = incident ?? (run.incident_id === null ? null : await get(`/v1/incidents/${encodeURIComponent(run.incident_id)}`, signal));
@@ -28,7 +30,7 @@ export async function showRanks(root, view, signal) {
   if (metric === null) return void fill(part("told"), 0, () => "No metric of this run is known yet.");
   asked = { run, one, metric, view, verdict };
   if (!part("told").textContent) fill(part("told"), "reading", () => h("p", { class: "since" }, "Reading what the ranks reported…"));
-  const map = await ask(view, run, one, metric, signal);
+  const map = await asNew({ view, run, one, metric }, signal, again);
   fill(part("controls"), [map.attempts, map.ways, map.by, metric, verdict.coverage.metrics, view, one?.id], () => controls(map));
   fill(part("told"), [map, one?.id], () => told(map));
   part("picture").hidden = !map.rows.length;
@@ -54,7 +56,22 @@ function part(key) {
   return document.getElementById(`heat-${key}`);
 }
 
-async function ask(view, run, one, metric, signal) {
+/** The answer, asked for anew where that is not too dear: of 100 000 ranks it takes the service seconds. */
+async function asNew(about, signal, again) {
+  const key = JSON.stringify([about.view, about.run.run_id, about.metric, about.one?.incident.first]);
+  const restMs = last.key === key ? last.at + REST * last.tookMs - Date.now() : 0;
+  if (restMs > 0) {
+    clearTimeout(last.timer);
+    last.timer = setTimeout(again, restMs);
+    return last.map;
+  }
+  const begun = Date.now();
+  const map = await ask(about, signal);
+  last = { key, map, at: Date.now(), tookMs: Date.now() - begun };
+  return map;
+}
+
+async function ask({ view, run, one, metric }, signal) {
   const width = part("picture").parentElement.clientWidth || 800;
   const columns = Math.max(30, Math.min(400, Math.floor((width - LABELS_PX - 32) / CELL_PX)));
   const query = new URLSearchParams({ metric, columns, rows: Math.min(MOST_ROWS, Math.floor(MOST_CELLS / columns)) });
@@ -137,14 +154,14 @@ function controls(map) {
 
 function told(map) {
   if (!map.rows.length) return h("p", null, "Nothing of single ranks is kept of ", name(map.metric), " there: only its newest iterations and those around incidents are. ", h("a", { href: link({ ...read(), from: 0, to: null }) }, "The whole run"));
-  const { iteration, last_iteration: last } = map.columns;
+  const { iteration, last_iteration: ends } = map.columns;
   const ranks = map.rows.reduce((sum, row) => sum + row.rank_count, 0);
   const isGrouped = map.rows.some((row) => row.rank_count > 1);
   const size = isGrouped ? `; a row is several ranks` : "";
-  const wide = iteration.some((first, at) => last[at] > first) ? "; a column is several iterations" : "";
+  const wide = iteration.some((first, at) => ends[at] > first) ? "; a column is several iterations" : "";
   const cut = map.is_cut ? " Too many values to look at all: the first iterations are left out." : "";
   const extremes = map.rows.some((row) => row.marks.includes("e")) ? " Hatched columns know only who had the extremes: single ranks are no longer kept there." : "";
-  return h("p", { class: "since" }, name(map.metric), `, ${counted(ranks, "rank")}, iterations ${number(iteration[0])} to ${number(last.at(-1))}, attempt ${map.attempt}. Each cell shows the worst of what lies in it${size}${wide}.${cut}${extremes} Drag to zoom, click to go to the run there; arrow keys move, Enter opens.`);
+  return h("p", { class: "since" }, name(map.metric), `, ${counted(ranks, "rank")}, iterations ${number(iteration[0])} to ${number(ends.at(-1))}, attempt ${map.attempt}. Each cell shows the worst of what lies in it${size}${wide}.${cut}${extremes} Drag to zoom, click to go to the run there; arrow keys move, Enter opens.`);
 }
 
 function legend(map) {
