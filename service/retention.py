@@ -25,6 +25,7 @@ from .history_names import run_folders, windows
 from .incident_rows import KAFKA_CHANNEL
 from .retention_config import RetentionConfig
 from .tables import changes, incidents, outbox, run_states, runs
+from .triage_tables import mutes
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,11 @@ def pruning(
                 db.execute(delete(table).where(table.c.seq.in_(found)))
             gone[kind] += len(found)
             yield
+    while ended := _ended_mutes(database, config, now):
+        with database.write() as db:
+            db.execute(delete(mutes).where(mutes.c.id.in_(ended)))
+        gone["mutes"] += len(ended)
+        yield
     for path in _orphans(database, history, now):
         _remove_files(path)
         gone["history"] += 1
@@ -164,6 +170,17 @@ def _oldest(database: Database, table: Table, at: Column[float], before: float, 
     return [seq for seq, made_at in takewhile(lambda row: row[1] < before, rows)]
 
 
+def _is_over(config: RetentionConfig, now: float) -> ColumnElement[bool]:
+    """Rules that have long ended, by themselves or by somebody."""
+    return func.coalesce(mutes.c.ended_at, mutes.c.until) < now - config.mutes_s
+
+
+def _ended_mutes(database: Database, config: RetentionConfig, now: float) -> list[str]:
+    with database.read() as db:
+        wanted = select(mutes.c.id).where(_is_over(config, now)).limit(config.prune_rows)
+        return list(db.execute(wanted).scalars())
+
+
 def _orphans(database: Database, history: Path | None, now: float, going: Collection[str] = ()) -> list[Path]:
     """Folders and windows of history on this machine whose run the store does not know, or is ``going``."""
     if history is None or not history.exists():
@@ -202,5 +219,7 @@ def _counted(database: Database, config: RetentionConfig, history: Path | None, 
         for kind, table, at, before in _outdated(config, now):
             counted = select(func.count()).select_from(table).where(at < before)
             counts[kind] = db.execute(counted).scalar_one()
+        over = select(func.count()).select_from(mutes).where(_is_over(config, now))
+        counts["mutes"] = db.execute(over).scalar_one()
     counts["history"] = len(_orphans(database, history, now, going))
     return counts

@@ -25,6 +25,9 @@ class RetentionConfig:
     outbox_s: float = 7 * _DAY_S
     """A verdict that the topic has not taken for so long is given up: last week's helps no scheduler.
     Messages of alert channels have their own times (`alerts`)."""
+    mutes_s: float = 365 * _DAY_S
+    """A rule that mutes is kept for so long after its end: who asks why nothing was told then looks back no
+    further than a rule may last."""
     prune_every_s: float = 300.0
     """Pause between two looks for what may go."""
     prune_rows: int = 500
@@ -39,6 +42,7 @@ _BOUNDS = {
     "judged_runs_s": (_DAY_S, 100 * 365 * _DAY_S),
     "changes_s": (3600.0, 100 * 365 * _DAY_S),
     "outbox_s": (3600.0, 100 * 365 * _DAY_S),
+    "mutes_s": (3600.0, 100 * 365 * _DAY_S),
     "prune_every_s": (0.05, 86_400.0),
     "prune_rows": (1, 100_000),
 }

@@ -42,4 +42,5 @@ mutes = Table(
     Column("ended_at", Double),
     Column("ended_by", Text),
 )
-"""Rules that mute what they match until they end; NULL matches everything. Ended ones stay to be read."""
+"""Rules that mute what they match until they end; NULL matches everything. Ended ones stay to be read for
+a while (`RetentionConfig.mutes_s`)."""

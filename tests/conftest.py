@@ -114,18 +114,12 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
 @pytest.fixture
 def browser(chromium: Chromium) -> Iterator[Chromium]:
     """The browser, held to account after each test."""
-    chromium.console()
+    chromium.begin()
     chromium.resize(1440)
-    chromium.base = ""  # that of the service of another test
     yield chromium
-    complaints = [line for line in chromium.console() if "Failed to load resource" not in line]
-    elsewhere = chromium.run(
-        "return performance.getEntriesByType('resource').map((one) => one.name)"
-        ".filter((name) => new URL(name).origin !== location.origin)"
-    )
-    chromium.driver.get("about:blank")
-    assert complaints == []  # among them what the content-security policy refuses
-    assert elsewhere == []
+    chromium.leave()
+    assert chromium.complaints == []  # among them what the content-security policy refuses
+    assert chromium.elsewhere == []
 
 
 @pytest.fixture

@@ -55,15 +55,35 @@ class Chromium:
             self.driver = Chrome(options=options, service=Service(driver))
         except WebDriverException as error:
             raise ChromiumUnavailable(str(error.msg)) from error
-        self.base = ""
+        self.begin()
 
     def close(self) -> None:
         """End the browser."""
         self.driver.quit()
 
+    def begin(self) -> None:
+        """Forget what was seen for another test, and its service."""
+        self.base = ""
+        self.expected: tuple[str, ...] = ()
+        """Parts of what the console may say: of requests that a test means to fail."""
+        self.complaints: list[str] = []
+        """What else it said, on pages that were left."""
+        self.elsewhere: list[str] = []
+        """What pages that were left asked of other hosts."""
+        self.console()
+
     def visit(self, path: str) -> None:
         """Load an address of the service at ``base``."""
+        self._note_requests()
         self.driver.get(self.base + path)
+
+    def leave(self) -> None:
+        """Go away from the page, as before its service ends, and note what it complained of."""
+        self._note_requests()
+        self.driver.get("about:blank")
+        self.complaints += [
+            line for line in self.console() if not any(part in line for part in self.expected)
+        ]
 
     def look(self, selector: str) -> list[str]:
         """The texts of what a selector finds, as they are shown."""
@@ -111,3 +131,9 @@ class Chromium:
         """What was written to the console since it was last asked."""
         entries = self.driver.get_log("browser")  # type: ignore[no-untyped-call]  # selenium leaves it so
         return [str(entry["message"]) for entry in entries]
+
+    def _note_requests(self) -> None:
+        self.elsewhere += self.run(
+            "return performance.getEntriesByType('resource').map((one) => one.name)"
+            ".filter((name) => new URL(name).origin !== location.origin)"
+        )

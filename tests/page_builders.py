@@ -83,8 +83,8 @@ def shown(data_dir: Path, config: ApiConfig = LASTING, alerts: AlertsConfig | No
 
 
 @contextmanager
-def serving(app: FastAPI, browser: Chromium, port: int = 0) -> Iterator[int]:
-    """The application at a port; ends like a service that is stopped."""
+def serving(app: FastAPI, browser: Chromium, port: int = 0, *, is_left: bool = True) -> Iterator[int]:
+    """The application at a port; ends like a service that is stopped, with its page left before or not."""
     server = make_server(app, host="127.0.0.1", port=port)
     listener = socket.create_server(("127.0.0.1", port))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
@@ -94,6 +94,8 @@ def serving(app: FastAPI, browser: Chromium, port: int = 0) -> Iterator[int]:
         used = int(listener.getsockname()[1])
         browser.base = f"http://127.0.0.1:{used}"
         yield used
+        if is_left:
+            browser.leave()
     finally:
         server.should_exit = True
         thread.join(30)

@@ -137,6 +137,20 @@ def test_what_is_not_kept_is_said_with_what_is(api: Kept) -> None:
     assert client.get(path, params={"metric": "loss", "attempt": 1}).status_code == 404
 
 
+def test_who_asks_what_may_be_gone_is_told_so_without_an_error(api: Kept) -> None:
+    write(api.folder, noise(5))
+    client, lenient = api.client(), {"Prefer": "respond-async, Handling=lenient"}
+    for path, asked in (("curves", {"metric": "lss"}), ("matrix", {"metric": "lss"}), ("checksums", {})):
+        strict = client.get(f"/v1/runs/{api.run_id}/{path}", params=asked)
+        told = client.get(f"/v1/runs/{api.run_id}/{path}", params=asked, headers=lenient)
+        assert (strict.status_code, told.status_code) == (404, 200)
+        assert told.headers["preference-applied"] == "handling=lenient"
+        assert told.headers["content-type"] == "application/problem+json"
+        assert "etag" not in told.headers
+        assert {**told.json(), "instance": ""} == {**strict.json(), "instance": ""}
+    assert client.get("/v1/runs/0123456789abcdef", headers=lenient).status_code == 404
+
+
 @pytest.mark.parametrize(
     "asked",
     [

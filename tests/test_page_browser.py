@@ -186,6 +186,7 @@ def test_a_zoom_is_part_of_the_address_and_outlives_a_reload(judged: Shown, brow
 
 
 def test_an_address_of_nothing_says_so(page: Shown, browser: Chromium) -> None:
+    browser.expected = ("responded with a status of 404", "responded with a status of 422")
     with serving(page.app, browser):
         browser.visit("/?run=0123456789abcdef")
         browser.until_text("#view", "there is no run '0123456789abcdef'")

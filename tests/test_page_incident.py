@@ -63,6 +63,7 @@ def test_a_mute_needs_a_note_and_ends_by_itself(page: Shown, browser: Chromium) 
 
 def test_a_decision_about_what_has_changed_meanwhile_shows_that_first(page: Shown, browser: Chromium) -> None:
     page.put("llama", an_incident(id="i1"))
+    browser.expected = ("/state - Failed to load resource: the server responded with a status of 412",)
     with serving(page.app, browser):
         opened(browser, "i1")
         press(browser, "r")

@@ -19,6 +19,9 @@ from .service_builders import an_incident
 
 pytestmark = pytest.mark.browser
 
+REFUSED, CUT_OFF = "net::ERR_CONNECTION_REFUSED", "net::ERR_INCOMPLETE_CHUNKED_ENCODING"
+"""What the console says of a service that has ended."""
+
 
 def test_a_new_incident_appears_by_itself(page: Shown, browser: Chromium) -> None:
     run = page.put("llama")
@@ -52,7 +55,8 @@ def test_the_badge_tells_of_a_service_that_is_gone_and_that_it_came_back(
     page: Shown, browser: Chromium
 ) -> None:
     page.put("llama")
-    with serving(page.app, browser) as port:
+    browser.expected = (REFUSED, CUT_OFF)
+    with serving(page.app, browser, is_left=False) as port:
         browser.visit("/")
         browser.until(lambda: badge(browser).endswith("live"))
     browser.until(lambda: "reconnecting" in badge(browser) or "stale" in badge(browser))
@@ -74,6 +78,7 @@ def test_the_badge_is_stale_while_no_worker_judges(tmp_path: Path, browser: Chro
 
 def test_where_no_stream_is_to_be_had_the_page_asks_now_and_then(tmp_path: Path, browser: Chromium) -> None:
     config = ApiConfig(worker_silent_after_s=LASTING.worker_silent_after_s, max_streams=1)
+    browser.expected = ("/v1/stream - Failed to load resource: the server responded with a status of 503",)
     with shown(tmp_path, config) as page, serving(page.app, browser):
         page.put("llama")
         with httpx2.stream("GET", f"{browser.base}/v1/stream", timeout=60.0):
@@ -101,6 +106,7 @@ def test_with_tokens_the_page_asks_for_one_and_keeps_it_for_the_tab(page: Shown,
     page.put("llama")
     with page.store.database.write() as db:
         token = create_token(db, "oncall", ("read",), page.now())
+    browser.expected = ("the server responded with a status of 401",)
     with serving(page.app, browser):
         browser.visit("/")
         browser.until_text("#view", "needs a token")

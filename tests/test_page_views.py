@@ -138,6 +138,7 @@ def test_what_people_made_of_incidents_is_seen_in_both_lists(page: Shown, browse
 
 
 def test_a_host_shows_what_accuses_it_over_all_runs(judged: Shown, browser: Chromium) -> None:
+    browser.expected = ("/v1/hosts/%3Cb%3Enobody - Failed to load resource",)
     with serving(judged.start_again(), browser):
         browser.visit("/?view=hosts")
         browser.until_text("tbody tr", "node-00")
@@ -197,6 +198,7 @@ def test_with_scripts_off_fleet_and_incident_are_read_and_linked(judged: Shown, 
 
 def test_other_settings_are_tried_and_what_they_change_is_an_address(page: Shown, browser: Chromium) -> None:
     run = page.judge("spike_recovered")
+    browser.expected = ("/what-if - Failed to load resource: the server responded with a status of 422",)
     with serving(page.app, browser):
         browser.visit(f"/?run={run}&view=what-if")
         browser.until(lambda: browser.look(".trial-row"))

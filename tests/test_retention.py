@@ -30,6 +30,7 @@ from service.tables import (
     run_states,
     runs,
 )
+from service.triage_tables import mutes
 
 from .api_builders import Seeded, seeded, wait_until
 from .history_builders import named, noise, write
@@ -124,6 +125,20 @@ def test_old_changes_and_messages_that_nobody_took_go_in_small_steps(api: Seeded
     gone = prune(api.store.database, CONFIG, None, time.time())
     assert (gone["changes"], gone["outbox"], gone["runs"]) == (14, 9, 0)
     assert (count(api, changes), count(api, outbox)) == (6, 1)
+
+
+def test_rules_that_mute_go_long_after_their_end_and_no_sooner(api: Seeded) -> None:
+    now = time.time()
+    ends = {"by itself": (now - 366 * DAY_S, None), "by somebody": (now - DAY_S, now - 366 * DAY_S)}
+    ends |= {"lately": (now - 300 * DAY_S, None), "holds": (now + DAY_S, None)}
+    with api.store.database.write() as db:
+        for name, (until, ended_at) in ends.items():
+            row = {"id": name, "run": "*", "comment": name, "who": "local", "created_at": now - 700 * DAY_S}
+            db.execute(insert(mutes).values(**row, until=until, ended_at=ended_at))
+    assert prune(api.store.database, CONFIG, None, now, dry=True)["mutes"] == 2
+    assert prune(api.store.database, CONFIG, None, now)["mutes"] == 2
+    with api.store.database.read() as db:
+        assert set(db.execute(select(mutes.c.id)).scalars()) == {"lately", "holds"}
 
 
 def test_history_of_runs_that_are_gone_goes_too_once_it_is_old(api: Seeded, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from .columns import microbatches
 from .context import Context, context_of
 from .curves import Attempt, choose_attempt, history_of
 from .parameters import ID, Name, RunId
-from .problems import ProblemError, not_found
+from .problems import not_found, not_kept
 from .values import Answer, Whole
 
 router = APIRouter(prefix="/v1/runs", tags=["curves"])
@@ -105,13 +105,13 @@ def get_checksums(
     compared = [name for name in verdict["coverage"]["metrics"] if is_compared(name)]
     named = metric or _seen_in(about, compared)
     if named is None or named not in compared:
-        raise ProblemError(404, "not-kept", _nothing(named, compared))
+        raise not_kept(_nothing(named, compared))
     place = at if at is not None else _first_seen(about, named)
     half = _reach(context, int(verdict["coverage"]["ranks"] or 1))
     start, stop = (0, None) if place is None else (max(0, place - half), place + half + 1)
     matrix = history.matrix(run_id, chosen, named, start, stop)
     if matrix is None:
-        raise ProblemError(404, "not-kept", f"no values of single ranks of {named!r} are kept there")
+        raise not_kept(f"no values of single ranks of {named!r} are kept there")
     layout = history.layout(run_id, chosen)
     found = checksum_matrix(matrix, contract_of(named), layout, place)
     told = _answer(found, layout)

@@ -35,7 +35,7 @@ from .columns import (
 from .context import Context, context_of
 from .negotiation import ARROW, wants_arrow
 from .parameters import ID, Metric, RunId
-from .problems import ProblemError, bad_parameter, not_found
+from .problems import bad_parameter, not_found, not_kept
 
 router = APIRouter(prefix="/v1/runs", tags=["curves"])
 
@@ -147,7 +147,7 @@ def get_matrix(
         chosen = window.attempt
         matrix = history.window_matrix(incident, metric, ranks=wanted)
     if matrix is None:
-        raise ProblemError(404, "not-kept", f"no values of single ranks of {metric!r} are kept there")
+        raise not_kept(f"no values of single ranks of {metric!r} are kept there")
     return _varied(_matrix_answer(matrix, _matrix_head(run_id, chosen, incident, matrix), request))
 
 
@@ -179,7 +179,7 @@ def _curve(
     matrix = history.matrix(*place, ranks=part.ranks)
     if matrix is None or matrix.values_TR is None:
         detail = f"no numbers of these ranks of {part.metric!r} are kept there"
-        raise ProblemError(404, "not-kept", detail)
+        raise not_kept(detail)
     return curve_of(matrix, points), matrix.is_cut, matrix.ranks_R.tolist()
 
 
@@ -200,7 +200,7 @@ def history_of(context: Context, run_id: str) -> tuple[HistoryReader, list[int]]
             raise not_found("run", run_id)
     attempts = [] if context.history is None else context.history.attempts(run_id)
     if context.history is None or not attempts:
-        raise ProblemError(404, "not-kept", "no history of this run is kept")
+        raise not_kept("no history of this run is kept")
     return context.history, attempts
 
 
@@ -208,14 +208,14 @@ def choose_attempt(attempt: int | None, attempts: Sequence[int]) -> int:
     if attempt is None:
         return attempts[-1]
     if attempt not in attempts:
-        raise ProblemError(404, "not-kept", f"no history of attempt {attempt} of this run is kept")
+        raise not_kept(f"no history of attempt {attempt} of this run is kept")
     return attempt
 
 
 def _check_metric(metric: str, known: Sequence[str]) -> None:
     if metric not in known:
         named = ", ".join(known[:_NAMED]) + (", …" if len(known) > _NAMED else "")
-        raise ProblemError(404, "not-kept", f"no curve of {metric!r} is kept; there are: {named}")
+        raise not_kept(f"no curve of {metric!r} is kept; there are: {named}")
 
 
 def expanded_ranks(ranks: str | None) -> set[int] | None:

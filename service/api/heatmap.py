@@ -20,7 +20,7 @@ from .answers import answer
 from .context import context_of
 from .curves import Attempt, RankList, choose_attempt, expanded_ranks, history_of
 from .parameters import Metric, RunId
-from .problems import ProblemError
+from .problems import not_kept
 from .values import Answer, Whole
 
 router = APIRouter(prefix="/v1/runs", tags=["curves"])
@@ -127,7 +127,7 @@ def get_heatmap(
     try:
         found = heatmap.read_heatmap(history, ask)
     except UnknownWayError as error:
-        raise ProblemError(404, "not-kept", f"by {error}") from error
+        raise not_kept(f"by {error}") from error
     return answer(_answer(ask, attempts, found))
 
 

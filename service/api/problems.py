@@ -17,6 +17,10 @@ from service.intake_problem import PHRASES, PROBLEM_JSON
 
 _MAX_VALUE = 80
 """Characters of a parameter's value that are told: enough to know it again."""
+NOT_KEPT = "not-kept"
+_LENIENT = "handling=lenient"
+"""What `Prefer` (RFC 7240) says where `NOT_KEPT` is no error: the document is the same, its status 200. A
+browser writes each 404 to its console, where nobody would find a real error among those of old runs."""
 _RETRY_AFTER_S = 2
 """A store that is locked is free again after a busy timeout at most."""
 
@@ -66,6 +70,11 @@ def not_found(what: str, name: str) -> ProblemError:
     return ProblemError(404, "not-found", f"there is no {what} {name!r}")
 
 
+def not_kept(detail: str) -> ProblemError:
+    """404: the run is there, and what was asked of it is not: gone, or never reported."""
+    return ProblemError(404, NOT_KEPT, detail)
+
+
 def bad_parameter(name: str, detail: str) -> ProblemError:
     """422: one parameter breaks a rule."""
     return ProblemError(
@@ -98,7 +107,11 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(ProblemError)
     async def ours(request: Request, error: ProblemError) -> Response:
-        return problem_response(request_id_of(request), error)
+        answer = problem_response(request_id_of(request), error)
+        if error.kind == NOT_KEPT and _is_lenient(request):
+            answer.status_code = 200
+            answer.headers["Preference-Applied"] = _LENIENT
+        return answer
 
     @app.exception_handler(HTTPException)
     async def of_the_framework(request: Request, error: HTTPException) -> Response:
@@ -123,6 +136,11 @@ def store_unavailable(error: Exception) -> ProblemError:
         f"the store cannot be used just now: {reason}",
         headers={"Retry-After": str(_RETRY_AFTER_S)},
     )
+
+
+def _is_lenient(request: Request) -> bool:
+    wanted = ",".join(request.headers.getlist("prefer")).split(",")
+    return _LENIENT in {one.strip().replace(" ", "").lower() for one in wanted}
 
 
 def _of_http(request: Request, error: HTTPException) -> ProblemError:

@@ -18,7 +18,7 @@ from .answers import answer
 from .checksums import about_incident, verdict_of
 from .context import context_of
 from .parameters import ID, RunId
-from .problems import ProblemError
+from .problems import not_kept
 from .values import Answer, Whole
 
 router = APIRouter(prefix="/v1/runs", tags=["curves"])
@@ -79,7 +79,7 @@ def get_propagation(
     verdict = verdict_of(context, run_id)
     about = about_incident(verdict, incident)
     if about is None:
-        raise ProblemError(404, "not-kept", "this run has no incident that could have spread")
+        raise not_kept("this run has no incident that could have spread")
     attempt = int(about["first"].get("attempt") or 0)
     history = context.history
     layout = None if history is None else history.layout(run_id, attempt)

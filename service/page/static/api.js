@@ -30,13 +30,23 @@ export function headers() {
   return token() ? { Authorization: `Bearer ${token()}` } : {};
 }
 
+/** The problem that an answer tells of, whatever its status; null for data. */
+async function problemOf(answer) {
+  const isProblem = (answer.headers.get("content-type") ?? "").startsWith("application/problem+json");
+  if (answer.ok && !isProblem) return null;
+  const document = await answer.json().catch(() => null);
+  return new Problem(document?.status ?? answer.status, document);
+}
+
 /** The JSON at `path`. Throws a `Problem`, or a TypeError where there is no answer at all. */
 export async function get(path, signal) {
   const before = kept.get(path);
-  const asked = before ? { ...headers(), "If-None-Match": before.tag } : headers();
+  // what a run does not have is no error: of each the browser would write a line to its console
+  const asked = { ...headers(), Prefer: "handling=lenient", ...(before ? { "If-None-Match": before.tag } : {}) };
   const answer = await fetch(path, { headers: asked, signal, cache: "no-store" });
   if (answer.status === 304 && before) return before.data;
-  if (!answer.ok) throw new Problem(answer.status, await answer.json().catch(() => null));
+  const problem = await problemOf(answer);
+  if (problem !== null) throw problem;
   const data = await answer.json();
   keep(path, answer.headers.get("etag"), data);
   return data;
@@ -51,7 +61,8 @@ export function tagOf(path) {
 export async function post(path, body, seen) {
   const sent = { ...headers(), "Content-Type": "application/json", ...(seen ? { "If-Match": seen } : {}) };
   const answer = await fetch(path, { method: "POST", headers: sent, body: JSON.stringify(body), cache: "no-store" });
-  if (!answer.ok) throw new Problem(answer.status, await answer.json().catch(() => null));
+  const problem = await problemOf(answer);
+  if (problem !== null) throw problem;
   return answer.json();
 }
 
