@@ -35,6 +35,8 @@ from .roles import CLOSE_SPREAD, Role, Roles
 EXPLAINING = 3
 """Least mark (see `curve.MARKS`) after which ranks may differ as they did not before: a change of batch,
 data or stage, a resume. A learning rate is the same for all of them."""
+OFTEN_LOCAL = ("grad_norm", "global_loss")
+"""Agreed curves by their names alone, under which many loops log a local value."""
 MAX_EPISODES = 16
 """Episodes of one rank and metric that are told apart; later ones take the place of the last."""
 
@@ -152,13 +154,15 @@ class PeerOutlier:
         judged = tuple(sorted(name for name, metric in self._metrics.items() if metric.has_judged))
         if judged:
             return Check(name=self.name, state=CheckState.RAN, metrics=judged)
-        if not self._metrics:
+        # What was folded until it proved to be one number of all ranks: how long that took is no news.
+        watched = {name: metric for name, metric in self._metrics.items() if not self._is_agreed(name)}
+        if not watched:
             why = "no loss and no norm of single ranks was reported"
-        elif all(metric.has_reported_C.sum() < 2 for metric in self._metrics.values()):
+        elif all(metric.has_reported_C.sum() < 2 for metric in watched.values()):
             why = "one rank reports: it has no peers"
         else:
             why = f"no two peers reported the same metric at {int(fold.WARM_ROWS)} positions"
-        return Check(name=self.name, state=CheckState.NOT_RUN, why=why, metrics=tuple(sorted(self._metrics)))
+        return Check(name=self.name, state=CheckState.NOT_RUN, why=why, metrics=tuple(sorted(watched)))
 
     def snapshot(self) -> State:
         """The whole state as plain data."""
@@ -196,6 +200,11 @@ class PeerOutlier:
         if mark != self._layout_mark:
             self._epoch += int(bool(self._metrics))
             self._metrics, self._episodes, self._streams, self._layout_mark = {}, {}, 0, mark
+
+    def _is_agreed(self, name: str) -> bool:
+        """Whether ``name`` turned out to be the agreed number that it says."""
+        is_settled = name in OFTEN_LOCAL and self._roles.is_decided(name)
+        return is_settled and self._roles.role_of(name) is not Role.LOCAL
 
     def _chosen(self, block: IterationBlock) -> Iterator[tuple[str, tuple[MetricContract, NumberBlock]]]:
         for name, numbers in sorted(block.numbers.items()):
@@ -259,7 +268,7 @@ def is_noise(contract: MetricContract) -> bool:
 
 def is_perhaps_local(contract: MetricContract) -> bool:
     """Whether the metric is an agreed curve by its name alone, which many loops use for a local one."""
-    return contract.name in ("grad_norm", "global_loss") and contract.declared_phase is None
+    return contract.name in OFTEN_LOCAL and contract.declared_phase is None
 
 
 def resets_of(block: IterationBlock, marks: Marks) -> Ints:

@@ -239,16 +239,24 @@ def _opens_too_much(batch: RecordBatch, rows: Ints, ranks: int) -> bool:
 
 
 def _part(block: IterationBlock, begin: int, stop: int, events: list[Event], terms: Terms) -> IterationBlock:
+    """Positions of ``block`` under ``terms``, with the metrics that were reported at them.
+
+    A metric without a value there is left out, as it is where that part settles by itself: else a detector
+    would hear of it in one order of arrival and not in another.
+    """
     part = slice(begin, stop)
-    whole = begin == 0 and stop == len(block)
+    numbers, checksums = block.numbers, block.checksums
+    if begin > 0 or stop < len(block):
+        numbers = {name: one.rows(part) for name, one in numbers.items() if one.present_TR[part].any()}
+        checksums = {name: one.rows(part) for name, one in checksums.items() if one.present_TR[part].any()}
     return IterationBlock(
         run=block.run,
         attempt=block.attempt,
         iteration_T=block.iteration_T[part],
         microbatch_T=block.microbatch_T[part],
         ranks_R=block.ranks_R,
-        numbers=block.numbers if whole else {k: v.rows(part) for k, v in block.numbers.items()},
-        checksums=block.checksums if whole else {k: v.rows(part) for k, v in block.checksums.items()},
+        numbers=numbers,
+        checksums=checksums,
         events=tuple(events),
         layout=terms.layout,
         contracts=terms.contracts,

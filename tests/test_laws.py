@@ -112,3 +112,42 @@ def _moved(line: bytes, by: int) -> bytes:
 
     fields = json.loads(line)
     return json.dumps({**fields, "iteration": fields["iteration"] % 200 + by}).encode()
+
+
+def _shrunk(iterations: int, shrinks_at: int, rng: random.Random) -> list[bytes]:
+    """A job that says in its middle that one rank is left of it, while all of them go on reporting.
+
+    One metric is reported only before that, one is one number of all ranks, one begins after it.
+    """
+    import json
+
+    def event(kind: str, iteration: int, ranks: int) -> bytes:
+        mesh = [["dp", ranks]]
+        fields = {"run": "r", "event": kind, "rank": 0, "iteration": iteration}
+        return json.dumps({**fields, "world_size": ranks, "mesh": mesh}).encode()
+
+    lines = [event("run_start", 0, 4)]
+    for iteration in range(iterations):
+        if iteration == shrinks_at:
+            lines.append(event("membership", iteration, 1))
+        for rank in range(4):
+            fields = {"run": "r", "rank": rank, "iteration": iteration, "loss": 2.0 + rng.gauss(0, 0.1)}
+            if iteration < shrinks_at:
+                fields |= {"act_grad_norm": 1.0 + rng.random(), "grad_checksum": f"{iteration:x}"}
+            else:
+                fields |= {"grad_absmax": 1.0 + rng.random()}
+            lines.append(json.dumps({**fields, "grad_norm": 1.0 + iteration % 7}).encode())
+    return lines
+
+
+@pytest.mark.parametrize(("iterations", "shrinks_at"), [(100, 22), (75, 2)])
+def test_a_shrink_while_all_ranks_go_on_reporting_gives_the_same_bytes_in_any_order(
+    iterations: int, shrinks_at: int
+) -> None:
+    rng = random.Random(iterations)
+    lines = _shrunk(iterations, shrinks_at, rng)
+    plain = verdict_bytes([lines])
+
+    for size in (7, 997):
+        assert verdict_bytes(cut(lines, [size])) == plain
+        assert verdict_bytes(cut(shuffled(lines, rng), [size])) == plain
