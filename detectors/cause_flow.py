@@ -39,12 +39,16 @@ class CauseFlow:
             self._from[edge.source].append(edge)
 
     def existing(self, seen: Sequence[Flags]) -> list[Flags]:
-        """Which nodes there are: only the ends of the pipeline read data, only the last has logits."""
+        """Which nodes there are: only the ends of the pipeline read data, only the last has logits.
+
+        The gradient of an expert is one where it is told apart from the rest.
+        """
         is_last_R = self._groups.stage_R == self._groups.stages - 1
         is_end_R = is_last_R | (self._groups.stage_R == 0)
         every_R = np.ones_like(is_last_R)
         exists = [every_R] * len(Stage)
         exists[Stage.DATA] = is_end_R | seen[Stage.DATA]
+        exists[Stage.EXPERT_IN] = seen[Stage.EXPERT_IN]
         has_head_R = is_last_R | np.logical_or.reduce([seen[stage] for stage in _HEAD])
         for stage in _HEAD:
             exists[stage] = has_head_R

@@ -50,14 +50,16 @@ class Stage(IntEnum):
     HANDOVER = 16
     """The gradient of its input, which the pipeline stage before goes on with."""
     REDUCE_IN = 17
-    SENT = 18
+    EXPERT_IN = 18
+    """The gradient of its expert where it is told apart: what others sent goes into it, and back to them."""
+    SENT = 19
     """What it hands to a reduction into shards: no other rank's clean shard vouches for it."""
-    REDUCED = 19
+    REDUCED = 20
     """Its copy, or its shard, of the reduced gradient."""
-    NORM = 20
+    NORM = 21
     """The norm over all of the reduced gradient, and whatever else is reduced with it."""
-    OPTIMIZER = 21
-    STATE = 22
+    OPTIMIZER = 22
+    STATE = 23
 
 
 class Via(IntEnum):
@@ -166,6 +168,10 @@ _ROUTED = tuple(
         (_S.ACTIVATION, _S.REDUCE_IN, _V.OWN),
         (_S.COMPUTE, _S.REDUCE_IN, _V.OWN),
         (_S.BACKPROP, _S.REDUCE_IN, _V.EXCHANGE),
+        (_S.ACTIVATION, _S.EXPERT_IN, _V.OWN),
+        (_S.COMPUTE, _S.EXPERT_IN, _V.OWN),
+        (_S.ACTIVATION_GRAD, _S.EXPERT_IN, _V.EXCHANGE),
+        (_S.HANDOVER, _S.EXPERT_IN, _V.EXCHANGE),
     )
 )
 """What ranks do for each other's tokens, which need not show in their own."""
@@ -187,8 +193,16 @@ def edges_of(plan: Plan) -> tuple[Edge, ...]:
         *_gather(plan),
         *(_routed(edge) if plan.routes else edge for edge in (*_FORWARD, *_BACKWARD)),
         *(_ROUTED if plan.routes else ()),
+        *(_of_experts(plan) if plan.routes else ()),
         *_update(plan, now, is_applied=not plan.skips),
     )
+
+
+def _of_experts(plan: Plan) -> tuple[Edge, ...]:
+    """From the gradient of an expert to its reduction, among the ranks that hold the same one."""
+    if plan.sharding == "none":
+        return (Edge(_S.EXPERT_IN, _S.REDUCED, _V.TWINS),)
+    return (Edge(_S.EXPERT_IN, _S.SENT),)
 
 
 def _routed(edge: Edge) -> Edge:

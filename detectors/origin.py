@@ -181,7 +181,8 @@ def _conclude(
         is_common=is_common and is_many,
         are_peers_clean=are_peers_clean,
         # a sum passes every NaN on: a clean one proves that all that went in was
-        is_reduce_in_clean=any(scene.clean[at].all() for at in (Stage.REDUCE_IN, Stage.REDUCED)),
+        is_reduce_in_clean=bool(scene.clean[Stage.REDUCED].all())
+        or bool(scene.clean[Stage.REDUCE_IN].all() and not scene.bad[Stage.EXPERT_IN].any()),
         bad_ranks=tuple(sorted(scene.bad_ranks)),
     )
     is_spread = bool((first[stage] & ~suspect_R).any())

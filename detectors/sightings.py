@@ -33,6 +33,8 @@ class Sightings:
     metric: dict[Stage, str] = field(default_factory=dict)
     phase: dict[Stage, Phase] = field(default_factory=dict)
     bad_ranks: set[int] = field(default_factory=set)
+    rest_R: Flags = field(default_factory=lambda: np.empty(0, np.bool_))
+    """Ranks that were seen clean, before the reduction, in what is not an expert's."""
 
     @classmethod
     def of(
@@ -50,13 +52,17 @@ class Sightings:
             known.append(np.fromiter(layout.coordinates, dtype=np.int32))
         ranks_R = np.unique(np.concatenate(known)).astype(np.int32)
         bad, clean = ([np.zeros(len(ranks_R), np.bool_) for _ in Stage] for _ in range(2))
-        scene = cls(at, within, ranks_R, bad, clean, routes=_routes(layout))
+        scene = cls(at, within, ranks_R, bad, clean, routes=_routes(layout), rest_R=np.zeros_like(bad[0]))
         for sight in sorted(sights, key=lambda sight: (sight.microbatch, _order(sight.metric))):
             scene.bad_ranks.update(sight.ranks_R[sight.bad_R].tolist())
             if sight.iteration == at and sight.microbatch in (within, WHOLE_ITERATION):
                 scene._see(sight, roles.get(sight.metric, Role.AS_NAMED))
             elif sight.iteration == at - 1:
                 scene._see_before(sight, roles.get(sight.metric, Role.AS_NAMED))
+        # A count holds both gradients of a rank: it is of its expert, where the rest was seen clean.
+        of_expert_R = bad[Stage.EXPERT_IN] & scene.rest_R
+        bad[Stage.REDUCE_IN] &= ~of_expert_R
+        clean[Stage.REDUCE_IN] |= of_expert_R
         for stage in Stage:
             clean[stage] &= ~bad[stage]
         return scene
@@ -66,6 +72,8 @@ class Sightings:
         is_act = stage is Stage.ACTIVATION and sight.metric.startswith("nonfinite_act")
         if is_act and self.routes:
             stage = Stage.COMPUTE  # what comes back from others is received, and not counted
+        elif stage is Stage.REDUCE_IN and self.routes and "/expert" in sight.metric:
+            stage = Stage.EXPERT_IN
         at_N = np.searchsorted(self.ranks_R, sight.ranks_R)
         bad_R, clean_R = np.zeros_like(self.bad[stage]), np.zeros_like(self.bad[stage])
         bad_R[at_N] = sight.bad_R
@@ -78,6 +86,8 @@ class Sightings:
             self.phase.setdefault(stage, phase_of(sight.metric, role, sight.phase))
         self.bad[stage] |= bad_R
         self.clean[stage] |= clean_R
+        if stage is Stage.REDUCE_IN and not sight.metric.startswith("nonfinite_"):
+            self.rest_R[clean_R & ~bad_R] = True
         if is_act and not self.routes:
             # It counts all that the rank computes, and what it sends is part of that.
             self.clean[Stage.SEND] |= clean_R

@@ -35,12 +35,18 @@ class Point(IntEnum):
     LOGITS = 5
     LOSS = 6
     BACKWARD = 7
-    REDUCE_IN = 8
-    CONTRIBUTION = 9
+    SERVED = 8
+    """What it computes in its backward for the tokens of others and hands back: nobody looks at it."""
+    REDUCE_IN = 9
+    EXPERT_IN = 10
+    """The gradient of its expert, out of what others sent it."""
+    COUNTED = 11
+    """Both of them together."""
+    CONTRIBUTION = 12
     """What reaches the reduction: nobody looks at it."""
-    REDUCE_OUT = 10
-    NORM = 11
-    STATE = 12
+    REDUCE_OUT = 13
+    NORM = 14
+    STATE = 15
 
 
 _POINTS = {
@@ -52,7 +58,9 @@ _POINTS = {
     "act_grad_norm": Point.BACKWARD,
     "local_grad_norm": Point.REDUCE_IN,
     "grad_absmax": Point.REDUCE_IN,
-    "nonfinite_grad": Point.REDUCE_IN,
+    "local_grad_norm/expert": Point.EXPERT_IN,
+    "grad_absmax/expert": Point.EXPERT_IN,
+    "nonfinite_grad": Point.COUNTED,
     "nonfinite_reduced": Point.REDUCE_OUT,
     "grad_norm": Point.NORM,
     "nonfinite_param": Point.STATE,
@@ -163,7 +171,9 @@ class _Graph:
         else:
             yield (Point.ACT, Point.HANDOVER, MUST)
         yield from ((point, Point.REDUCE_IN, MUST) for point in (Point.ACT, Point.BACKWARD))
-        yield (Point.REDUCE_IN, Point.CONTRIBUTION, MUST)
+        yield from ((point, Point.COUNTED, MUST) for point in (Point.REDUCE_IN, Point.EXPERT_IN))
+        yield from ((point, Point.EXPERT_IN, MAY) for point in (Point.ACT, Point.BACKWARD))
+        yield (Point.COUNTED, Point.CONTRIBUTION, MUST)
         yield (Point.CONTRIBUTION, Point.REDUCE_OUT, self.sharding == "none")
         yield (Point.REDUCE_OUT, Point.NORM, MUST)
         yield from ((point, Point.STATE, MAY) for point in (Point.REDUCE_OUT, Point.NORM))
@@ -177,6 +187,10 @@ class _Graph:
             yield (Point.SEND, Point.ACT, is_summed)
             yield (Point.LOGITS, Point.LOSS, is_summed)
             yield from ((point, point, MAY) for point in (Point.SEND, Point.ACT, Point.BACKWARD))
+        if "ep" in differ <= _EXCHANGING:
+            # what an expert hands back shows with those whose tokens they are, and not at home
+            yield from ((Point.BACKWARD, there, MAY) for there in (Point.SERVED, Point.EXPERT_IN))
+            yield from ((Point.SERVED, there, MAY) for there in (Point.BACKWARD, Point.REDUCE_IN))
         if differ == {_STAGES}:
             by = self.places[other][_STAGES] - self.places[one][_STAGES]
             yield from [(Point.HANDOVER, Point.ACT, MUST)] if by == 1 else []
