@@ -69,10 +69,10 @@ class CurveDriftConfig:
     """Repeats in a row below which nothing is stuck."""
 
     canary_suspected_chance: float = 0.005
-    """Chance that a healthy ``canary_loss`` has a break of its decline suspected anywhere: a z of 19.5, since
+    """Chance that a healthy ``canary_loss`` has a break of its decline suspected anywhere: a z of 17.2, since
     healthy declines are never quite as fitted (`canary_curve`)."""
     canary_confirmed_chance: float = 5e-4
-    """The same of a confirmed one: 25.9. Declines that slow to half at once reach it in 98 of 100."""
+    """The same of a confirmed one: 21.3. Declines that slow to half at once reach it in 99 of 100."""
 
     def __post_init__(self) -> None:
         check_bounds(self, _BOUNDS)
