@@ -156,6 +156,27 @@ def test_an_expert_exchange_accuses_its_group_and_clears_nobody() -> None:
     assert origin.listed == (2, 3)
 
 
+def test_the_gradient_of_an_expert_is_its_ranks_where_the_others_got_clean_ones_back() -> None:
+    experts = mesh(("dp", 2), ("ep", 4))
+    forward = (sight("nonfinite_act", clean=EIGHT), sight("loss", clean=EIGHT), sight("grad_norm", EIGHT))
+    counted = (sight("nonfinite_grad", [5], but(5)), *forward)
+    of_expert = trace(
+        sight("local_grad_norm/expert", [5], but(5)),
+        sight("local_grad_norm", clean=EIGHT),
+        *counted,
+        layout=experts,
+    )
+    of_the_rest = trace(
+        sight("local_grad_norm/expert", clean=EIGHT),
+        sight("local_grad_norm", [5], but(5)),
+        *counted,
+        layout=experts,
+    )
+    assert (of_expert.listed, of_expert.phase, of_expert.is_reduce_in_clean) == ((5,), Phase.REDUCE_IN, False)
+    # An expert elsewhere may have handed back what spoiled it, and shows nothing of that.
+    assert of_the_rest.listed == (4, 5, 6, 7)
+
+
 def test_the_first_bad_microbatch_speaks_for_the_iteration() -> None:
     origin = trace(
         sight("loss", [5], but(5), microbatch=2),

@@ -59,3 +59,18 @@ def test_a_shard_of_a_reduction_may_come_from_anybody() -> None:
     twin = with_metric(healthy(layout=sharded), "nonfinite_reduced", np.zeros((400, 8)))
     bad = bad_at(twin, nonfinite_reduced=[7], grad_norm=range(8))
     assert suspects(bad, 200) == tuple(range(8))
+
+
+def test_what_an_expert_hands_back_shows_with_others_and_its_own_gradient_at_home() -> None:
+    experts = Layout(axes=("dp", "ep"), coordinates={rank: divmod(rank, 4) for rank in range(8)})
+    twin = healthy(layout=experts)
+    for metric in ("local_grad_norm/expert", "act_grad_norm/layer0"):
+        twin = with_metric(twin, metric, np.ones((400, 8)))
+    twin = with_metric(twin, "nonfinite_grad", np.zeros((400, 8)))
+    counted = {"nonfinite_grad": [3], "grad_norm": range(8)}
+
+    of_expert = bad_at(twin, **{**counted, "local_grad_norm/expert": [3]})
+    of_the_rest = bad_at(twin, **{**counted, "local_grad_norm": [3], "act_grad_norm/layer0": [3]})
+
+    assert suspects(of_expert, 200) == (3,)
+    assert suspects(of_the_rest, 200) == (0, 1, 2, 3)
