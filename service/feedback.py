@@ -67,8 +67,8 @@ def precision_interval(real: int, judged: int) -> tuple[float, float]:
     Wilson, Probable Inference, the Law of Succession, and Statistical Inference, JASA 22 (1927): unlike the
     normal approximation it says something of three alarms of which all were real.
 
-    >>> [round(bound, 3) for bound in precision_interval(3, 3)], precision_interval(0, 0)
-    ([0.438, 1.0], (0.0, 1.0))
+    >>> [round(bound, 2) for bound in precision_interval(3, 3)], precision_interval(0, 0)
+    ([0.44, 1.0], (0.0, 1.0))
     """
     if judged == 0:
         return 0.0, 1.0

@@ -156,6 +156,7 @@ def test_the_exit_status_says_whether_all_works(
         "store",
         "disk",
         "clock",
+        "alerts",
     ]
     assert list(dict.fromkeys(checks)) == in_order
     assert run_doctor(DoctorRequest(data=tmp_path, kafka=secured.addresses["TLS"])) == Exit.FAILED
