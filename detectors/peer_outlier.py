@@ -49,10 +49,10 @@ class PeerOutlierConfig:
     """Healthy iterations to one false suspicion of a lasting shift, all ranks, metrics and directions
     together; measured it is a third to a sixth of that. A suspicion must repeat itself on new points to be
     confirmed, which one in some hundred false ones does."""
-    iterations_per_step: float = 25_000.0
+    iterations_per_step: float = 20_000.0
     """Healthy iterations to one false suspicion of a single wild step, all ranks, metrics and directions
     together. Both rates stay under one in 10 000. How far a step must reach follows from the tails that
-    the noise of this job has: 4.6 standard deviations where it is Gaussian, among 8 ranks."""
+    the noise of this job has: 4.7 standard deviations where it is Gaussian, among 8 ranks."""
     attempts_per_level: float = 1000.0
     """Healthy attempts to one false suspicion of a rank that is off from the beginning, for each metric and
     group of peers. Such a rank is never confirmed by that alone."""

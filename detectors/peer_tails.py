@@ -33,7 +33,7 @@ TAIL_EDGES = (1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 10.0, 13.0,
 TAIL_STEPS = (*np.arange(3.0, 8.0, 0.1).tolist(), *np.geomspace(8.0, 400.0, 40).tolist())
 """Gates that probabilities are known at; between two of them they are drawn straight, which errs upward."""
 FREEDOMS = (math.inf, 30.0, 15.0, 10.0, 7.0, 5.0, 4.0, 3.0, 2.0)
-PRIORS = (0.55, 0.06, 0.07, 0.08, 0.08, 0.07, 0.05, 0.03, 0.01)
+PRIORS = (0.8, 0.05, 0.04, 0.035, 0.03, 0.02, 0.015, 0.007, 0.003)
 """Weights before anything is seen: norms and losses are averages over many tokens."""
 SCALES = (0.8, 0.87, 0.93, 1.0, 1.07, 1.15, 1.25)
 """Of one direction, over the scale that the learned variance gives: noise may be skewed."""
