@@ -121,6 +121,8 @@ class Desk:
             answer: tuple[Mapping[str, Any] | None, str] = ours.recv()
             return answer
         except EOFError:
+            if self._is_closed:
+                return None, "the service is ending"
             return None, "the process that judged it again ended without an answer"
         finally:
             with self._lock:

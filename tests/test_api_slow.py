@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx2
+import pytest
+from fastapi import APIRouter
 
 from service.api.serving import make_server
 from service.store_config import StoreConfig
@@ -45,6 +48,38 @@ def test_an_answer_does_not_wait_for_the_acknowledgement_of_its_head(tmp_path: P
         server.should_exit = True
         thread.join(30)
     assert is_undelayed
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_an_answer_that_takes_too_long_is_cut_off_in_words_when_the_service_stops(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr("service.api.serving._GRACE_S", 0.2)
+    asked, ends = threading.Event(), threading.Event()
+    router = APIRouter()
+
+    @router.get("/v1/sync")
+    def wait_sync() -> None:
+        asked.set()
+        ends.wait(60)
+
+    @router.get("/v1/async")
+    async def wait_async() -> None:
+        asked.set()
+        await asyncio.sleep(60)
+
+    with seeded(tmp_path) as api, ThreadPoolExecutor(1) as pool, caplog.at_level("INFO"):
+        for route in router.routes:
+            api.app.router.routes.insert(0, route)
+        with served(api.app) as (port, server):
+            answer = pool.submit(httpx2.get, f"http://127.0.0.1:{port}/v1/{kind}", timeout=60)
+            assert asked.wait(30)
+            server.should_exit = True
+            cut = answer.result(60)
+        ends.set()
+    assert (cut.status_code, cut.json()["type"]) == (503, "urn:firstfault:problem:stopping")
+    assert [one.getMessage() for one in caplog.records if one.exc_info] == []
+    assert "a request was cut off, the service stops" in caplog.messages
 
 
 def test_a_decision_while_a_writer_holds_the_store_is_a_problem_that_passes(tmp_path: Path) -> None:

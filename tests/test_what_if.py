@@ -192,7 +192,7 @@ def test_a_desk_that_is_closed_ends_what_it_is_asked(watched: Watched) -> None:
     asked = desk.ask(question(watched.folder, watched.verdict), {})
     desk.close()
     desk.wait(asked, 60.0)
-    assert (asked.state, asked.after) == ("refused", None)
+    assert (asked.state, asked.after, asked.refusal) == ("refused", None, "the service is ending")
 
 
 def test_a_question_whose_process_cannot_be_started_is_refused_and_holds_up_no_other(

@@ -6,6 +6,7 @@ they wrap does not notice that its client has left.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
@@ -69,6 +70,12 @@ class Frame:
 
         try:
             await self._app(scope, receive, send_framed)
+        except asyncio.CancelledError:
+            # nobody but a server that stops, and has waited for this answer as long as it may, cuts one off
+            log.warning("a request was cut off, the service stops", extra={"request_id": request_id})
+            if not status:
+                error = ProblemError(503, "stopping", "the service stops; ask again once it is back")
+                await problem_response(request_id, error)(scope, receive, send_framed)
         except Exception:
             log.exception("a request failed", extra={"request_id": request_id, "path": scope["path"]})
             if status:

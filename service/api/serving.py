@@ -38,10 +38,11 @@ class ApiServer(uvicorn.Server):
         await super().startup(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the streams, then all else."""
+        """End the streams and what is being judged again, then all else."""
         app = self.config.loaded_app if isinstance(self.config.app, str) else self.config.app
         assert isinstance(app, FastAPI)
         app.state.hub.close()
+        app.state.desk.close()
         await super().shutdown(sockets)
 
 
