@@ -6,7 +6,7 @@ fails half way for another writer; those that only read see one state of the dat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,11 @@ _PAGE_BYTES = 4096
 _FROZEN_AFTER_S = 30
 """After this PostgreSQL ends a transaction whose client does nothing: a worker that was frozen in the middle
 of one must not hold its locks for ever. None of ours waits for anything once begun."""
+
+
+def storable(text: str) -> str:
+    """A text as every database can hold it: PostgreSQL's cannot hold U+0000."""
+    return text.replace("\0", "\ufffd")
 
 
 class Database:
@@ -121,7 +126,7 @@ class Database:
         if self.config.password:
             url = url.set(password=self.config.password)
         try:
-            return create_engine(
+            engine = create_engine(
                 url,
                 connect_args={
                     "connect_timeout": max(1, round(self.config.busy_timeout_s)),
@@ -132,6 +137,8 @@ class Database:
             )
         except ImportError as error:
             raise StoreError(f"{self.place}: needs psycopg: pip install 'psycopg[binary]'") from error
+        event.listen(engine, "before_cursor_execute", _without_nul, retval=True)
+        return engine
 
 
 def _begin(db: Connection) -> None:
@@ -148,3 +155,22 @@ def _is_transient(error: DBAPIError) -> bool:
 def _quoted(path: Path) -> str:
     """A path inside an SQLite address: these characters mean something there."""
     return str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+
+
+def _without_nul(
+    _db: Connection, _cursor: Any, statement: str, parameters: Any, _context: Any, _is_many: bool
+) -> tuple[str, Any]:
+    """Make what is written, and what is asked for, `storable`.
+
+    A host may be named by any text, and one refused would end the worker, again and again. What has to come
+    out as it came in (verdicts, rejected lines) is kept as bytes.
+    """
+    return statement, _spelled(parameters)
+
+
+def _spelled(value: Any) -> Any:
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, Mapping):
+        return {name: _spelled(one) for name, one in value.items()}
+    return type(value)(map(_spelled, value)) if isinstance(value, list | tuple) else value

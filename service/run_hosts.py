@@ -8,6 +8,7 @@ from sqlalchemy import Connection, insert, select
 
 from ingest.alignment import AttemptAligner
 
+from .database import storable
 from .triage_tables import run_hosts
 
 MAX_HOSTS = 20_000
@@ -31,6 +32,6 @@ def note_hosts(db: Connection, run_id: str, hosts: Collection[str]) -> None:
         return
     mine = select(run_hosts.c.host).where(run_hosts.c.run_id == run_id)
     known = set(db.execute(mine).scalars())
-    fresh = sorted(set(hosts) - known)[: max(0, MAX_HOSTS - len(known))]
+    fresh = sorted(set(map(storable, hosts)) - known)[: max(0, MAX_HOSTS - len(known))]
     if fresh:
         db.execute(insert(run_hosts), [{"run_id": run_id, "host": host} for host in fresh])

@@ -6,15 +6,13 @@ import gzip
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from fastapi import FastAPI
 
 from detectors.verdict import canonical_bytes
-from ingest.blocks import RecordBatch
-from ingest.decode import Decoder, RawMessage
 from service.alerts.config import AlertsConfig
 from service.api.app import make_app
 from service.api.serving import make_server
@@ -27,6 +25,7 @@ from service.pipeline import Pipeline
 from .api_builders import Seeded, wait_until
 from .history_builders import pending_of
 from .local_chromium import Chromium
+from .service_builders import batches_of
 
 ROOT = Path(__file__).parent.parent
 LOGS = ROOT / "sample_logs"
@@ -61,8 +60,15 @@ class Shown(Seeded):
 
     def judge(self, log: str, run: str | None = None) -> str:
         """Judge a sample log, under another name of the run if one is given; the run's id."""
+        lines = gzip.decompress((LOGS / f"{log}.jsonl.gz").read_bytes()).splitlines()
+        if run is not None:
+            lines = [json.dumps({**json.loads(line), "run": run}).encode() for line in lines]
+        return self.judge_lines(lines)
+
+    def judge_lines(self, lines: Sequence[bytes]) -> str:
+        """Judge the records of one run; its id."""
         pipeline = Pipeline(on_block=self.history.update)
-        for batch in _batches(LOGS / f"{log}.jsonl.gz", run):
+        for batch in batches_of(lines, _BATCH):
             pipeline.feed(batch)
         (name,) = pipeline.runs
         verdict = pipeline.verdict(name)
@@ -101,13 +107,3 @@ def serving(app: FastAPI, browser: Chromium, port: int = 0, *, is_left: bool = T
         thread.join(30)
         listener.close()
     assert not thread.is_alive()
-
-
-def _batches(path: Path, run: str | None) -> Iterator[RecordBatch]:
-    decoder, lines = Decoder(), gzip.decompress(path.read_bytes()).splitlines()
-    if run is not None:
-        lines = [json.dumps({**json.loads(line), "run": run}).encode() for line in lines]
-    for at in range(0, len(lines), _BATCH):
-        yield decoder.decode(
-            [RawMessage("0", at + n, line) for n, line in enumerate(lines[at : at + _BATCH])]
-        )

@@ -203,3 +203,17 @@ def test_feedback_is_counted_by_detector_and_pattern(api: Seeded) -> None:
     put(api, "two", an_incident(id="b1", pattern="stuck", severity="critical", evidence=[stuck]))
     after = {one["detector"]: one["false_alarms"] for one in client.get("/v1/detectors").json()["items"]}
     assert after == {"checksum_vote": 0, "curve_drift": 1}
+
+
+@pytest.mark.parametrize("name", ["rack\0 7", "rack\n7", "h" * 1024, "héte/../..", "100%", "' OR 1=1 --"])
+def test_a_host_of_any_name_is_stored_again_and_again_and_found(api: Seeded, name: str) -> None:
+    for number in range(2):
+        accused = accusing("a", name, detected_at_iteration=1200 + number)
+        put(api, "run", accused, fleet=[name, f"{name[:9]}+"])
+    (listed,) = hosts(api)
+    assert listed["as_sole_suspect"] == 1
+    assert [one["id"] for one in host(api, name)["history"]] == ["a"]
+    found = api.client().get("/v1/incidents", params={"host": name}).json()["items"]
+    assert [one["id"] for one in found] == ["a"]
+    shown = json.loads(api.client().get("/v1/incidents/a").content)["incident"]["first"]["suspects"]
+    assert shown[0]["host"] == name

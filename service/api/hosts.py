@@ -36,7 +36,7 @@ from .host_models import (
 )
 from .incident_summary import Telling
 from .pages import from_cursor, to_cursor
-from .parameters import Cursor, Limit, Name
+from .parameters import Cursor, LabelText, Limit
 from .problems import not_found
 
 router = APIRouter(prefix="/v1/hosts", tags=["hosts"])
@@ -45,7 +45,7 @@ _MAX_DEVICES = 16
 """Devices of a host in a list: two machines' worth."""
 _MAX_HISTORY = 200
 """Incidents of one host that are shown: it is drained long before."""
-Host = Annotated[Name, Path(description="As telemetry names it; percent-encoded.")]
+Host = Annotated[LabelText, Path(description="As telemetry names it; percent-encoded.")]
 
 
 @router.get("", response_model=HostPage, summary="Hosts that were accused, repeat offenders first")
@@ -61,7 +61,7 @@ def get_hosts(request: Request, cursor: Cursor = None, limit: Limit = None) -> R
     return answer(HostPage(items=items, next=place))
 
 
-@router.get("/{host:path}", response_model=HostAnswer, summary="One host with all that accuses it")
+@router.get("/{host:text}", response_model=HostAnswer, summary="One host with all that accuses it")
 def get_host(request: Request, host: Host) -> Response:
     """Its devices and incidents; a host that runs named and nothing accuses has none of either."""
     context = context_of(request)

@@ -27,7 +27,7 @@ from .models import (
     StateChange,
 )
 from .pages import from_cursor, to_cursor
-from .parameters import Cursor, IncidentId, Limit, Name
+from .parameters import Cursor, IncidentId, LabelText, Limit, Name
 from .problems import ProblemError, ProblemItem, not_found
 from .values import timestamp
 
@@ -44,7 +44,7 @@ def list_incidents(
     certainty: Annotated[Certainty | None, Query(description="Only of this certainty.")] = None,
     severity: Annotated[Severity | None, Query(description="Only of this severity.")] = None,
     rank: Annotated[int | None, Query(ge=0, lt=2**31, description="Only with this rank suspected.")] = None,
-    host: Annotated[Name | None, Query(description="Only with a suspect on this host.")] = None,
+    host: Annotated[LabelText | None, Query(description="Only with a suspect on this host.")] = None,
     since: Annotated[
         AwareDatetime | None, Query(description="Only what changed at this time (RFC 3339) or later.")
     ] = None,

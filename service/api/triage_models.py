@@ -11,7 +11,7 @@ from detectors.evidence import Certainty, Label
 from detectors.incident import Severity
 
 from .models import MAX_NOTE, FirstFault
-from .parameters import Name
+from .parameters import LabelText, Name
 from .values import Answer, Timestamp
 
 
@@ -89,6 +89,6 @@ class NewMute(BaseModel):
     label: Label | None = None
     pattern: Name | None = None
     detector: Name | None = None
-    host: Name | None = Field(default=None, description="Shell pattern of hosts of all suspects.")
+    host: LabelText | None = Field(default=None, description="Shell pattern of hosts of all suspects.")
     comment: str = Field(min_length=1, max_length=MAX_NOTE, description="Why.")
     until: AwareDatetime = Field(description="At most a year away.")

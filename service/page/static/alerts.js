@@ -43,7 +43,7 @@ async function showPart(root, [key, title, path, build], signal) {
 }
 
 function channels(items) {
-  if (!items.length) return h("p", null, "No channel is set: [[alerts.channels]] in the settings names webhooks, Alertmanagers and others.");
+  if (!items.length) return h("p", null, "No channel is set: [alerts.channels.NAME] in the settings names webhooks, Alertmanagers and others.");
   return table(["Channel", "Tells", "Waiting", "What became of it", ""], items.map((one) => [
     [h("b", null, name(one.name)), h("span", { class: "since" }, one.kind ?? "not in the settings", one.target ? [", ", name(one.target)] : null)],
     [`${one.min_certainty ?? "–"} and worse, from ${one.min_severity ?? "–"}`, h("span", { class: "since" }, [...(one.labels ?? []).map((label) => LABELS[label] ?? label), one.runs ? `runs ${visible(one.runs)}` : "all runs", one.tells_resolved ? "resolved too" : ""].filter(Boolean).join(", "))],

@@ -2,7 +2,7 @@
 // them into gaps without a word.
 
 import { Table, lastFinite, rankLines } from "./chartextras.js";
-import { h, visible } from "./dom.js";
+import { brief, h, name, visible } from "./dom.js";
 import { number, spaced } from "./words.js";
 
 const LOG_RATIO = 100; // from here on the lower part of a linear axis is a flat line
@@ -42,7 +42,7 @@ export class Chart {
     const columns = curve.columns;
     this.#isLog ??= curve.metric.split("/")[0].includes("grad_norm") || isWide(columns);
     const look = theme(this.box);
-    this.caption.replaceChildren(h("bdi", null, visible(curve.metric)));
+    this.caption.replaceChildren(name(curve.metric));
     this.scale.textContent = this.#isLog ? "Linear scale" : "Log scale";
     this.plot.setAttribute("role", "img");
     this.plot.setAttribute("aria-label", summary(curve));
@@ -126,7 +126,7 @@ function notes({ verdict }, { attempt, columns }, look) {
     y: mine.map(() => 1),
     yaxis: "y3",
     marker: { symbol: "diamond-open", size: 8, color: look.ink },
-    text: mine.map((one) => escaped(`${spaced(one.kind)} at iteration ${one.iteration} ${brief(one.detail)}`)),
+    text: mine.map((one) => escaped(`${spaced(one.kind)} at iteration ${one.iteration} ${inWords(one.detail)}`)),
     hoverinfo: "text",
     showlegend: false,
   };
@@ -213,7 +213,7 @@ function summary({ metric, columns }) {
   const bad = LANE.map(([kind, text]) => [text, columns[kind].findIndex((count) => count > 0)]).filter(([, at]) => at >= 0);
   const told = bad.map(([text, at]) => `, ${text} first at iteration ${columns.iteration[at]}`).join("");
   const range = `${columns.iteration[0]} to ${columns.last_iteration.at(-1)}`;
-  return visible(`${metric} over iterations ${range}, median ${number(columns.median[0])} at first, ${number(columns.median.at(-1))} at last${told}`);
+  return visible(`${brief(metric)} over iterations ${range}, median ${number(columns.median[0])} at first, ${number(columns.median.at(-1))} at last${told}`);
 }
 
 function finite(column) {
@@ -226,7 +226,7 @@ function isWide(columns) {
   return least.length > 0 && Math.min(...least) > 0 && Math.max(...positive) / Math.min(...least) > LOG_RATIO;
 }
 
-function brief(detail) {
+function inWords(detail) {
   return Object.entries(detail ?? {})
     .map(([key, value]) => `${spaced(key)} ${typeof value === "object" ? JSON.stringify(value) : number(value)}`)
     .join(", ")

@@ -4,7 +4,7 @@
 import { note, read } from "./address.js";
 import { get } from "./api.js";
 import { Chart } from "./chart.js";
-import { fill, h, name, visible } from "./dom.js";
+import { brief, fill, h, name, visible } from "./dom.js";
 import { counted, number } from "./words.js";
 
 const MOST = 4;
@@ -149,7 +149,7 @@ function choice(shown, all) {
     note({ ...read(), curves: metrics.map(encodeURIComponent).join(",") });
     dispatchEvent(new Event("popstate"));
   };
-  const select = h("select", { "data-key": "add-curve", "aria-label": "Add a curve" }, h("option", { value: "" }, "Add a curve…"), rest.map((metric) => h("option", { value: metric }, visible(metric))));
+  const select = h("select", { "data-key": "add-curve", "aria-label": "Add a curve" }, h("option", { value: "" }, "Add a curve…"), rest.map((metric) => h("option", { value: metric }, brief(metric))));
   select.addEventListener("change", () => select.value && set([...shown, select.value].slice(-MOST_CHOSEN)));
   const taken = shown.map((metric) => {
     const button = h("button", { type: "button", class: "copy", "data-key": `without-${metric}`, "aria-label": `Do not show ${visible(metric)}` }, name(metric), " ×");

@@ -2,7 +2,7 @@
 
 import { link, note, read } from "./address.js";
 import { Problem, get } from "./api.js";
-import { fill, h, name, visible } from "./dom.js";
+import { brief, fill, h, name, visible } from "./dom.js";
 import { frame } from "./views.js";
 import { counted, number, rankList } from "./words.js";
 
@@ -118,7 +118,7 @@ function byHost(one, cells) {
 
 function cell(one, at, sort, value) {
   const [rank, host] = [one.ranks[at], one.hosts[at]];
-  const where = host ? `, host ${visible(host)}` : "";
+  const where = host ? `, host ${brief(host)}` : "";
   return h("li", { class: sort, title: `rank ${rank}${where}: ${value} (${WORDS[sort]})` }, h("b", null, SIGNS[sort]), ` ${rank}`);
 }
 

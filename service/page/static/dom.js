@@ -4,6 +4,8 @@
 const SVG = "http://www.w3.org/2000/svg";
 // what Unicode calls control, format (direction marks among them), surrogate and private, and line ends
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Zl}\p{Zp}]/gu;
+const LONG = 100; // characters of a name that are shown: two lines of a column
+const END = 24; // of them at the end, where names made by programs differ
 const prints = new WeakMap();
 
 /** An element: `h("p", {class: "note"}, "text", child)`; null children are left out. */
@@ -24,9 +26,22 @@ export function visible(text) {
   });
 }
 
-/** A name out of telemetry, which keeps its direction of writing to itself. */
+/** A name out of telemetry, which keeps its direction of writing to itself; a long one whole on hovering. */
 export function name(text) {
+  const [shown, whole] = [brief(text), visible(text)];
+  return h("bdi", shown === whole ? null : { title: whole }, shown);
+}
+
+/** A name in full, on the page of what bears it. */
+export function wholeName(text) {
   return h("bdi", null, visible(text));
+}
+
+/** A text as `visible` gives it, of a long one its beginning and its end: names may be made to fill a page. */
+export function brief(text) {
+  const letters = [...visible(text)];
+  if (letters.length <= LONG) return letters.join("");
+  return `${letters.slice(0, LONG - END - 1).join("")}…${letters.slice(-END).join("")}`;
 }
 
 /** Show `data` in `slot` by what `build` makes of it; untouched where the data is as before. */

@@ -80,7 +80,7 @@ async function show(place, one, piece) {
 function detail(piece, at) {
   const details = Object.entries(piece.detail ?? {});
   if (!details.length) return null;
-  const list = h("dl", { class: "detail" }, details.map(([key, given]) => [h("dt", null, visible(spaced(key))), h("dd", null, plain(given))]));
+  const list = h("dl", { class: "detail" }, details.map(([key, given]) => [h("dt", null, name(spaced(key))), h("dd", null, plain(given))]));
   return h("details", { "data-key": `evidence-${at}` }, h("summary", null, counted(details.length, "more number")), list);
 }
 

@@ -1,6 +1,6 @@
 // Draws the cells of a heat map on a canvas, and tells of the one under the pointer or the keys.
 
-import { h, name, visible } from "./dom.js";
+import { brief, h, name, visible } from "./dom.js";
 import { line, paint } from "./heatpaint.js";
 import { number } from "./words.js";
 
@@ -264,7 +264,7 @@ function describe(map, { row, column }) {
 function summary(map) {
   const counts = Object.entries(MARKS).map(([letter, { word }]) => [word, map.rows.reduce((sum, row) => sum + row.marks.split(letter).length - 1, 0)]);
   const words = counts.filter(([, count]) => count).map(([word, count]) => `${count} ${word}`);
-  return visible(`${map.metric} of ranks over iterations ${map.columns.iteration[0]} to ${map.columns.last_iteration.at(-1)}: cells ${words.join(", ")}`);
+  return visible(`${brief(map.metric)} of ranks over iterations ${map.columns.iteration[0]} to ${map.columns.last_iteration.at(-1)}: cells ${words.join(", ")}`);
 }
 
 function theme(box) {

@@ -4,7 +4,7 @@ import { go, link, note, read } from "./address.js";
 import { get } from "./api.js";
 import { attemptChoice } from "./charts.js";
 import { bind } from "./keys.js";
-import { fill, h, name, visible } from "./dom.js";
+import { brief, fill, h, name } from "./dom.js";
 import { Heat, MARKS, cellOf } from "./heatcells.js";
 import { frame } from "./views.js";
 import { counted, number } from "./words.js";
@@ -142,7 +142,7 @@ function controls(map) {
   return h(
     "div",
     { class: "controls" },
-    choice("Metric", "metric", verdict.coverage.metrics.map((each) => [each, visible(each)]), metric),
+    choice("Metric", "metric", verdict.coverage.metrics.map((each) => [each, brief(each)]), metric),
     choice("Rows by", "by", map.ways.map((way) => [way, way]), map.by),
     attemptChoice(map),
     near ? button("Around the onset", near, view.from === String(near.from) || (view.from === null && view.to === null)) : null,

@@ -2,7 +2,7 @@
 
 import { link } from "./address.js";
 import { Problem, get } from "./api.js";
-import { fill, h, name, visible } from "./dom.js";
+import { fill, h, name, visible, wholeName } from "./dom.js";
 import { pager } from "./filters.js";
 import { incidentTable } from "./incidents.js";
 import { LABELS, ago, counted, number, severityMark } from "./words.js";
@@ -61,7 +61,7 @@ export async function showHost(root, view, signal) {
 }
 
 function unknown(given, problem) {
-  return [h("h1", null, name(given)), h("section", { class: "card" }, h("p", null, visible(problem.message)))];
+  return [h("h1", null, wholeName(given)), h("section", { class: "card" }, h("p", null, visible(problem.message)))];
 }
 
 function host(told) {
@@ -73,7 +73,7 @@ function host(told) {
     told.false_alarms ? `${counted(told.false_alarms, "false alarm")} set aside` : "",
   ];
   return [
-    h("h1", null, "Host ", name(told.host)),
+    h("h1", null, "Host ", wholeName(told.host)),
     h("p", { class: "sentence" }, CHANCE[told.chance.state], ": ", visible(told.chance.why), "."),
     h("p", { class: "tags" }, facts.filter(Boolean).map((one) => h("span", { class: "tag" }, one))),
     devices(told.device_history),

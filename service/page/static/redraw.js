@@ -1,7 +1,7 @@
 // Redraws the decision of one piece of evidence out of what was recorded around it.
 
 import { get } from "./api.js";
-import { h, svg, visible } from "./dom.js";
+import { brief, h, name, svg } from "./dom.js";
 import { mini } from "./mini.js";
 import { number, spaced } from "./words.js";
 
@@ -76,9 +76,9 @@ function vote(matrix, piece) {
   const rows = matrix.ranks.map((rank, column) =>
     h("tr", null, h("th", { scope: "row" }, String(rank)), shown.map((at) => ballot(matrix.values[at][column], common.get(at), piece.detail?.tolerance ?? 0))),
   );
-  const words = h("p", { class: "since" }, visible(piece.metric), ` at the checks around iteration ${number(piece.iteration)}; ✕ is not what most hold.`);
+  const words = h("p", { class: "since" }, name(piece.metric), ` at the checks around iteration ${number(piece.iteration)}; ✕ is not what most hold.`);
   const table = h("table", { class: "vote" }, h("thead", null, head), h("tbody", null, rows));
-  return h("div", null, words, h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `Vote on ${visible(piece.metric)}` }, table));
+  return h("div", null, words, h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `Vote on ${brief(piece.metric)}` }, table));
 }
 
 function most(cells) {
@@ -116,7 +116,7 @@ function chartOf(one, piece, { columns }, matrix) {
     ...own.map((line) => `▬ rank ${line.rank}`),
     ...(isRelative ? [] : [own.length ? "┄ median of all ranks" : "▬ median", drawing.band ? "░ least to greatest" : ""]),
   ].filter((word) => word);
-  const caption = h("figcaption", null, visible(what), h("span", { class: "since" }, legend.join("  ")));
+  const caption = h("figcaption", null, name(what), h("span", { class: "since" }, legend.join("  ")));
   return h("figure", { class: "evidence-chart" }, caption, mini({ ...drawing, title }), table(drawing, piece));
 }
 

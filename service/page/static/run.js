@@ -3,7 +3,7 @@
 import { go, link } from "./address.js";
 import { get } from "./api.js";
 import { Charts, fetchPlotly } from "./charts.js";
-import { fill, h, name, visible } from "./dom.js";
+import { brief, fill, h, visible, wholeName } from "./dom.js";
 import { Actions } from "./actions.js";
 import { evidenceOf } from "./evidence.js";
 import { causesOf, factsOf, headOf, stepsOf } from "./incident.js";
@@ -110,7 +110,7 @@ function title(run, one, view) {
   const sentence = one === null ? h("p", { class: "sentence" }, visible(run.sentence)) : null;
   return [
     h("nav", { "aria-label": "Where you are" }, h("a", { href: "/", "data-key": "back" }, "← All runs")),
-    h("h1", null, name(run.run)),
+    h("h1", null, wholeName(run.run)),
     tabs(run, { ...view, view: null }),
     h("p", { class: "tags" }, tags),
     sentence,
@@ -140,7 +140,7 @@ function coverage(covered) {
     ["Silent", silent(covered)],
     ["Rejected", Object.entries(covered.rejected_by ?? {}).map(([reason, count]) => `${visible(reason)}: ${count}`)],
     ["Notes", covered.notes.map(visible)],
-    ["Looked at", [`${counted(covered.ranks, "rank")}; ${covered.metrics.map(visible).join(", ")}`]],
+    ["Looked at", [`${counted(covered.ranks, "rank")}; ${covered.metrics.map(brief).join(", ")}`]],
   ];
   const shown = lists.filter(([, lines]) => lines.some((line) => line));
   const rows = shown.map(([key, lines]) => [h("dt", null, key), h("dd", null, h("ul", { class: "bare" }, lines.map((line) => h("li", null, line))))]);

@@ -2,7 +2,7 @@
 
 import { link } from "./address.js";
 import { get } from "./api.js";
-import { h, name } from "./dom.js";
+import { h, wholeName } from "./dom.js";
 
 const VIEWS = [
   [null, "Run"],
@@ -39,7 +39,7 @@ export async function frame(root, view, key, signal, lay) {
 function head(run, view) {
   return [
     h("nav", { "aria-label": "Where you are" }, h("a", { href: "/", "data-key": "back" }, "← All runs")),
-    h("h1", null, name(run.run)),
+    h("h1", null, wholeName(run.run)),
     tabs(run, view),
   ];
 }
