@@ -38,7 +38,8 @@ def _sent(given: dict[str, Any]) -> str:
     messenger = apprise.Apprise()
     if not messenger.add(given["url"]):
         return "address"
-    if messenger.notify(body=given["text"], title=given["title"]):
+    # said to be text: what names hold would else be links, mentions and markup of the receiver's
+    if messenger.notify(body=given["text"], title=given["title"], body_format=apprise.NotifyFormat.TEXT):
         return "sent"
     return next(iter(sorted(_seen)), "refused")
 

@@ -8,6 +8,7 @@ and a title and a text for chats and mail. All of it is ASCII; non-finite number
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -25,6 +26,8 @@ _MAX_SUSPECTS = 64
 _MAX_NAME = 256
 """Characters of a host, a device or a run in a message: names are data, and may be 64 kB long."""
 _HIDDEN = ("opened_at", "ended_at", "labels")
+
+_MENTION = re.compile(r"@(?=\w)")
 
 Alert = Mapping[str, Any]
 
@@ -168,21 +171,26 @@ def text_of(alerts: Sequence[Alert], *, base_url: str) -> tuple[str, str]:
     more = f" and {len(alerts) - 1} more" if len(alerts) > 1 else ""
     label = LABEL_WORDS.get(first["label"], first["label"])
     mark = {"test": "test", "resolved": "over"}.get(first["event"], first["severity"])
-    title = f"[firstfault {mark}] {clean(first['run'], 80)}: {clean(label)}{more}"
+    title = f"[firstfault {mark}] {_unaddressed(clean(first['run'], 80))}: {clean(label)}{more}"
     return title, "\n\n".join(_paragraph(alert, base_url) for alert in alerts)
 
 
 def _paragraph(alert: Alert, base_url: str) -> str:
-    lines = [alert["sentence"]]
+    lines = [_unaddressed(alert["sentence"])]
     if alert.get("over_because"):
         lines.insert(0, f"Over: {alert['over_because']}.")
     last_good = alert["last_good"] or {}
     if last_good.get("iteration") is not None and alert["is_firing"]:
-        checkpoint = clean(last_good["checkpoint"], 200) if last_good.get("checkpoint") else ""
+        checkpoint = _unaddressed(clean(last_good["checkpoint"], 200)) if last_good.get("checkpoint") else ""
         lines.append(
             f"Last good: iteration {last_good['iteration']}{f', {checkpoint}' if checkpoint else ''}."
         )
     return "\n".join([*lines, link_to(alert, base_url)])
+
+
+def _unaddressed(text: str) -> str:
+    """A text that calls nobody: chats wake a whole channel for `@everyone` and `@here`, also in a name."""
+    return _MENTION.sub("@ ", text)
 
 
 def _standard(alert: Alert, base_url: str, *, ends_at: float | None) -> dict[str, Any]:
