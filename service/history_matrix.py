@@ -82,24 +82,54 @@ def matrices(
 ) -> Iterator[Matrix]:
     """A metric out of files of values, piece by piece, the newest iterations first.
 
-    ``part.max_cells`` is what a piece holds at most, but for what one file alone holds: so much is in memory
-    at once, however long the run.
+    ``part.max_cells`` is what a piece holds at most, gaps and all, but for one position alone: so much is in
+    memory at once, however long the run.
     """
     parts: list[Cells] = []
-    held = 0
+    rows, ranks_R = 0, np.empty(0, np.int64)
     for claim in reversed(claims(found)):
         if claim.last < part.start or claim.first > part.last:
             continue
         cells = _claimed_cells(files, claim, metric, part)
-        if cells is None or not len(cells.rank_K):
-            continue
-        if held and held + len(cells.rank_K) > part.max_cells:
-            yield _as_matrix(metric, parts, _UNBOUNDED)
-            parts, held = [], 0
-        parts.insert(0, cells)
-        held += len(cells.rank_K)
-    if held:
+        for piece in () if cells is None else _pieces(cells, part.max_cells):
+            mine_R = _ranks_in(piece)
+            all_R = np.union1d(ranks_R, mine_R)
+            if parts and (rows + _rows(piece)) * len(all_R) > part.max_cells:
+                yield _as_matrix(metric, parts, _UNBOUNDED)
+                parts, rows, all_R = [], 0, mine_R
+            parts.insert(0, piece)
+            rows, ranks_R = rows + _rows(piece), all_R
+    if parts:
         yield _as_matrix(metric, parts, _UNBOUNDED)
+
+
+def _pieces(cells: Cells, max_cells: int) -> Iterator[Cells]:
+    """The cells in parts of whole positions, the newest first, that hold no more even with every gap filled.
+
+    Ranks come and go: a position of all of them beside a million of one would make a matrix of almost nothing
+    but gaps, which no memory holds.
+    """
+    if not len(cells.rank_K):
+        return
+    rows = _rows(cells)
+    if rows == 1 or rows * len(_ranks_in(cells)) <= max_cells:
+        yield cells
+        return
+    middle = int(np.flatnonzero(_is_new(cells))[rows // 2])
+    for half in (slice(middle, None), slice(middle)):
+        place = cells.iteration_K[half], cells.microbatch_K[half], cells.rank_K[half]
+        words = tuple(word_K[half] for word_K in cells.words_K)
+        yield from _pieces(Cells(*place, words, cells.present_K[half]), max_cells)
+
+
+def _is_new(cells: Cells) -> NDArray[np.bool_]:
+    """Where a position begins; cells are in the order of their positions."""
+    steps_K = (np.diff(cells.iteration_K) != 0) | (np.diff(cells.microbatch_K) != 0)
+    return np.append(True, steps_K)
+
+
+def _rows(cells: Cells) -> int:
+    return int(_is_new(cells).sum())
 
 
 def _claimed_cells(files: Files, claim: Claim, metric: str, part: Part) -> Cells | None:
@@ -148,10 +178,22 @@ def _as_matrix(metric: str, parts: Sequence[Cells], max_cells: int, *, is_cut: b
     )
 
 
+def _ranks_in(cells: Cells) -> Ranks:
+    regular_R = _regular(cells.rank_K, _is_new(cells))
+    return np.unique(cells.rank_K) if regular_R is None else regular_R
+
+
 def _ranks_of(rank_K: Ranks, is_new_K: Flags) -> tuple[Ranks, NDArray[np.intp]]:
     """The ranks, ascending, and the place of each cell's among them."""
+    regular_R = _regular(rank_K, is_new_K)
+    if regular_R is not None:
+        return regular_R, np.tile(np.arange(len(regular_R)), len(rank_K) // len(regular_R))
+    return np.unique(rank_K, return_inverse=True)
+
+
+def _regular(rank_K: Ranks, is_new_K: Flags) -> Ranks | None:
+    """The ranks, ascending, where every position has the same: to sort millions would be most of the work."""
     size = int(is_new_K[1:].argmax()) + 1 if is_new_K[1:].any() else len(rank_K)
     if len(rank_K) % size == 0 and (rank_K.reshape(-1, size) == rank_K[:size]).all():
-        # every position has the same ranks, ascending: to sort millions of cells would be most of the work
-        return rank_K[:size], np.tile(np.arange(size), len(rank_K) // size)
-    return np.unique(rank_K, return_inverse=True)
+        return rank_K[:size]
+    return None

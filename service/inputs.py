@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from ingest.log_reader import FileConfig
 from ingest.special_files import Special, kind_of, readable_copy
 
 from .offline import JudgedJob
+from .open_files import allow_open_files
 
 MAX_SUMMARY_RECORDS = 2
 """Records up to which a file of a folder is a summary (final results, one evaluation), and no run."""
@@ -95,17 +95,9 @@ def find_inputs(
     jobs = find_jobs(files, named=map(Path, paths), is_awaited=is_awaited)
     if not is_awaited:
         jobs = join_continuations(jobs, config)
-    _allow_open_files(max((len(job.files) for job in jobs), default=0))
+    # a rank has a file, and all of a job are read at once
+    allow_open_files(2 * max((len(job.files) for job in jobs), default=0) + _OTHER_FILES)
     return Inputs(tuple(jobs), tuple(reports), tuple(missing), passed, unpacked)
-
-
-def _allow_open_files(count: int) -> None:
-    """Let the process open the files of one job at once, as far as the system allows: a rank has a file."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * count + _OTHER_FILES
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        top = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, top), hard))
 
 
 def without_strangers(jobs: Sequence[JudgedJob], passed: PassedOver) -> list[JudgedJob]:

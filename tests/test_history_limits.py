@@ -16,10 +16,11 @@ from numpy.testing import assert_array_equal
 
 from ingest.blocks import IterationBlock
 from service.history_config import HistoryConfig
+from service.history_matrix import Matrix
 from service.history_reader import HistoryReader
 from service.history_writer import HistoryWriter
 from service.run_id import run_id_of
-from tests.block_builders import block, cut
+from tests.block_builders import block, cut, masked
 from tests.history_builders import EVERYTHING, RUN, losses, named, noise, write
 
 MIB = 1 << 20
@@ -297,6 +298,7 @@ _WRITER = """
 import sys
 from pathlib import Path
 from service.history_config import HistoryConfig
+from service.history_matrix import Matrix
 from service.history_writer import HistoryWriter
 from service import history_names
 from tests.history_builders import noise
@@ -362,3 +364,35 @@ def test_a_damaged_file_is_left_out_and_no_wrong_number_shown(tmp_path: Path) ->
         if matrix is not None and matrix.values_TR is not None:
             shown = matrix.values_TR[matrix.present_TR & np.isfinite(matrix.values_TR)]
             assert set(shown.tolist()) <= known
+
+
+def test_pieces_of_a_run_whose_ranks_come_and_go_are_bounded_with_all_their_gaps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.history_reader._PIECE_CELLS", 500)
+    rng = np.random.default_rng(3)
+    late_TR = np.arange(42)[:, np.newaxis] >= np.where(np.arange(200) < 3, 42, 2)
+    parts = [
+        block({"loss": rng.normal(size=(300, 1))}),
+        block({"loss": masked(rng.normal(size=(42, 200)), late_TR)}, iterations=300 + np.arange(42)),
+    ]
+    write(tmp_path, *parts)
+    shapes: list[tuple[int, ...]] = []
+    found: dict[tuple[int, int], float] = {}
+
+    def fold(pieces: Iterator[Matrix]) -> None:
+        for one in pieces:
+            assert one.values_TR is not None
+            shapes.append(one.present_TR.shape)
+            for t, r in np.argwhere(one.present_TR):
+                found[int(one.iteration_T[t]), int(one.ranks_R[r])] = one.values_TR[t, r]
+
+    HistoryReader(tmp_path).fold_matrices(RUN, 0, "loss", (0, 400), fold)
+    assert max(rows * ranks for rows, ranks in shapes) <= 500
+    expected = {
+        (int(part.iteration_T[t]), r): part.numbers["loss"].values_TR[t, r]
+        for part in parts
+        for t, r in np.argwhere(part.numbers["loss"].present_TR)
+    }
+    assert len(found) == 300 + 2 * 200 + 40 * 3
+    assert found == expected

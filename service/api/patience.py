@@ -15,6 +15,9 @@ HEAD_TIMEOUT_S = 10.0
 """How long a head may take to arrive whole: it is a few packets, which may each be lost once."""
 FLUSH_TIMEOUT_S = 30.0
 """How long a reader may take nothing of what was answered once the connection is to close; then it is cut."""
+SPARE = 100
+"""Connections above the most there may be that are still told so; more are closed unheard, since each of
+them is an open file, and a process that has none left to open accepts nobody."""
 
 
 class PatientProtocol(H11Protocol):
@@ -25,6 +28,10 @@ class PatientProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         """Begin to wait for a head."""
         super().connection_made(transport)
+        most = self.config.limit_concurrency
+        if most is not None and len(self.connections) > most + SPARE:
+            transport.abort()
+            return
         self._look()
 
     def data_received(self, data: bytes) -> None:

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 import uvicorn
 from fastapi import FastAPI
 
+from service.open_files import allow_open_files
 from service.tls_files import Certificate
 
-from .patience import PatientProtocol
+from .patience import SPARE, PatientProtocol
 
 _GRACE_S = 3
 """How long answers that are on their way may take once the service stops; then they are cut off."""
@@ -21,6 +22,8 @@ _MAX_HEAD_BYTES = 65_536
 """Greatest request line and headers together."""
 _MAX_CONNECTIONS = 2000
 """Connections at once; further ones are told 503 by the server."""
+_OTHER_FILES = 400
+"""Files that are open beside connections: the store's, those of history, and pipes of processes."""
 
 
 class ApiServer(uvicorn.Server):
@@ -73,6 +76,12 @@ def make_server(
         ssl_keyfile=(certificate.key or None) if certificate else None,
         timeout_graceful_shutdown=_GRACE_S,
         h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
-        limit_concurrency=_MAX_CONNECTIONS,
+        limit_concurrency=_most_connections(),
     )
     return ApiServer(config)
+
+
+def _most_connections() -> int:
+    """As many as there should be, or as the system has files for: to find none left stops all connections."""
+    allowed = allow_open_files(_MAX_CONNECTIONS + SPARE + _OTHER_FILES)
+    return max(1, min(_MAX_CONNECTIONS, allowed - SPARE - _OTHER_FILES))

@@ -15,7 +15,7 @@ class ApiConfig:
     host_names: tuple[str, ...] = ()
     """Names, beside those of the loopback address, that a request may be addressed to while no token
     exists: any page in a browser can reach loopback, and a rebound name of its own gives it away."""
-    max_streams: int = 64
+    max_streams: int = 1000
     """Event streams open at once; each costs a socket and one small read of the store per change."""
     heartbeat_s: float = 15.0
     """Silence of a stream after which a comment is sent: proxies cut idle connections at 30 to 60 s."""
