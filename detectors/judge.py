@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ingest.blocks import IterationBlock
@@ -20,6 +21,7 @@ from .facts_fold import FactsFold
 from .findings_state import findings_from_plain, findings_to_plain
 from .registry import DetectorsConfig, make_detectors
 from .roles import Roles
+from .side_by_side import FROM_POSITIONS, side_by_side
 from .trail import Trail
 
 MAX_FINDINGS = 2000
@@ -44,11 +46,22 @@ class AttemptJudge:
 
     def update(self, block: IterationBlock) -> None:
         """Take the next settled positions."""
-        self.roles.update(block)
-        self.fold.update(block)
-        self.trail.update(block)
+        if len(block) >= FROM_POSITIONS:
+            self._update_side_by_side(block)
+            return
+        for fold in (self.roles, self.fold, self.trail):
+            fold.update(block)
         for detector in self.detectors:
             self._keep(detector.update(block))
+
+    def _update_side_by_side(self, block: IterationBlock) -> None:
+        """The same in threads: neither a fold nor a detector knows the others."""
+        work: list[Callable[[], Sequence[Finding] | None]] = [
+            *(partial(detector.update, block) for detector in self.detectors),
+            *(partial(fold.update, block) for fold in (self.roles, self.fold, self.trail)),
+        ]
+        for found in side_by_side(work):
+            self._keep(found or ())
 
     def findings(
         self,

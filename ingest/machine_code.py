@@ -34,6 +34,9 @@ _LONGEST_S = 90 * 86_400.0
 """Seconds without a use after which a file goes: of a release that was not run for a quarter."""
 _USED_EVERY_S = 86_400.0
 """Seconds after which a further use is noted: a run loads twenty files."""
+_LONG_FROM_ELEMENTS = 4096
+"""Elements of the first array from which on other threads may run meanwhile: some 0.1 ms. None of them may
+touch the arrays."""
 _INTRINSIC = "llvm."
 """Beginning of what is no function but an instruction."""
 
@@ -59,10 +62,9 @@ class Entry:
         self._keeps = keeps  # the code lives as long as what loaded it
         self._types = [(array.dtype, array.ndim) for array in arrays]
         fields = sum(5 + 2 * array.ndim for array in arrays)
-        # PYFUNCTYPE keeps the lock of the interpreter: nobody else may change the arrays meanwhile
-        self._call = ctypes.PYFUNCTYPE(
-            ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * fields
-        )(address)
+        takes = ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * fields
+        self._call = ctypes.PYFUNCTYPE(ctypes.c_int32, *takes)(address)
+        self._long_call = ctypes.CFUNCTYPE(ctypes.c_int32, *takes)(address)
 
     def __call__(self, arrays: Sequence[Array]) -> int:
         return self.bound(arrays)()
@@ -77,8 +79,11 @@ class Entry:
         result, error = ctypes.c_int64(), ctypes.c_void_p()
         places = ctypes.addressof(result), ctypes.addressof(error)
 
+        # A short call keeps the lock of the interpreter, which may be long in coming back.
+        function = self._long_call if arrays[0].size >= _LONG_FROM_ELEMENTS else self._call
+
         def call(_alive: Sequence[Array] = arrays) -> int:
-            status = self._call(*places, *fields)
+            status = function(*places, *fields)
             if status:
                 raise CompiledFunctionError(f"{self.name} ended with status {status}")
             return result.value

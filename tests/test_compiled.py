@@ -67,6 +67,18 @@ def test_a_compiled_function_gives_and_changes_what_the_plain_one_does() -> None
         assert one.tobytes() == other.tobytes()
 
 
+def test_a_long_call_which_lets_other_threads_run_gives_what_the_plain_one_does() -> None:
+    values = np.arange(float(machine_code._LONG_FROM_ELEMENTS))
+    place, total = np.zeros(1, np.int64), np.zeros(1)
+
+    result = Compiled(weigh, [advance])(values, place, total)
+
+    plain_place, plain_total = np.zeros(1, np.int64), np.zeros(1)
+    assert result == weigh(values, plain_place, plain_total)
+    assert (place == plain_place).all()
+    assert total.tobytes() == plain_total.tobytes()
+
+
 def test_what_one_process_compiled_another_calls_without_numba(cache: Path) -> None:
     Compiled(weigh, [advance])(*arguments())
     script = (
