@@ -11,6 +11,7 @@ from pathlib import Path
 from firstfault.telemetry import UNNAMED_RANK
 from firstfault.wire import Defaults
 
+from .ahead import ahead
 from .blocks import Ints, RecordBatch
 from .columns import distinct
 from .documents import DOCUMENTS, document_reader
@@ -19,7 +20,7 @@ from .errors import UnreadableInput
 from .file_bytes import FileBytes, unpacked_copy
 from .folders import form_of_folder
 from .jobs import JobFile
-from .line_formats import line_decoder
+from .line_formats import line_decoder, prepared
 from .log_reader import FileConfig, LineDecoder, Understood
 from .sniff import HEAD_BYTES, Format, sniff
 from .stand_ins import with_player_names
@@ -79,7 +80,8 @@ class FileReader:
         self.path = path
         self._name = file.path
         self._defaults = Defaults(run=run, rank=UNNAMED_RANK if file.rank is None else file.rank)
-        self._bytes = FileBytes([path, *map(Path, file.parts)], file.path, self.remark)
+        self._heard: list[str] = []
+        self._bytes = FileBytes([path, *map(Path, file.parts)], file.path, self._heard.append)
         self._metrics: dict[str, None] = {}
         self._ranks: set[int] = set()
         self._lines: LineDecoder | None = None
@@ -125,9 +127,13 @@ class FileReader:
         """
         if self._file.parts:
             self.remark(f"goes on in {', '.join(_told_parts(self._file)[:_TOLD])}")
-        for batch in self._folder() if self.path.is_dir() else self._of_bytes():
-            self.note(batch)
-            yield with_player_names(batch, self.notes.understood.columns)
+        try:
+            for batch in self._folder() if self.path.is_dir() else self._of_bytes():
+                self.note(batch)
+                yield with_player_names(batch, self.notes.understood.columns)
+        finally:
+            for sentence in self._heard:
+                self.remark(sentence)
 
     def _folder(self) -> Iterator[RecordBatch]:
         """The records of a folder that is one run."""
@@ -225,8 +231,9 @@ class FileReader:
         border = last_record_end if form is Format.TABLE else last_line_end
         # What is no UTF-8 in our own lines is damage, here as from anywhere.
         is_foreign = form in _STRUCTURED and not lines.is_wire
-        for piece in whole_lines(_without_mark(chunks), self._config.piece_bytes, border):
-            yield self._wanted(lines, lines.decode(as_8_bit(piece) if is_foreign else piece))
+        pieces = whole_lines(_without_mark(chunks), self._config.piece_bytes, border)
+        for decode in ahead(prepared(lines, as_8_bit(piece) if is_foreign else piece) for piece in pieces):
+            yield self._wanted(lines, decode())
         if (rest := lines.finish()) is not None:
             yield self._wanted(lines, rest)
         if self._is_text and self._config.columns:

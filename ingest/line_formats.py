@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from firstfault.wire import Defaults
 
@@ -12,6 +13,9 @@ from .errors import UnreadableInput
 from .log_reader import FileConfig, LineDecoder, Understood
 from .long_tables import LongTableDecoder, long_columns
 from .sniff import Dialect, Format, find_dialect
+
+if TYPE_CHECKING:
+    from .tables import PreparedRows
 
 
 class TableDecoder:
@@ -34,7 +38,14 @@ class TableDecoder:
 
     def decode(self, data: bytes) -> RecordBatch:
         """The records of the next whole rows."""
-        batch = self._table.decode(data)
+        return self._take(self._table.prepare(data))
+
+    def prepare(self, data: bytes) -> Callable[[], RecordBatch]:
+        """What gives these records, once those before were given."""
+        return partial(self._take, self._table.prepare(data))
+
+    def _take(self, rows: PreparedRows) -> RecordBatch:
+        batch = self._table.take(rows)
         self.says_attempt = self.says_attempt or "attempt" in self._table.header.identity
         return batch
 
@@ -56,6 +67,14 @@ class TableDecoder:
     def anew(self) -> Callable[[bytes], RecordBatch] | None:
         """What decodes rows out of the middle of the file; None if rows are counted."""
         return None if self._table.header.iteration is None else self._sampler().decode
+
+
+def prepared(lines: LineDecoder, piece: bytes) -> Callable[[], RecordBatch]:
+    """What gives the records of the next whole lines; all that needs none before them is done at once.
+
+    Pieces are prepared in their order, by whatever thread, and decoded in their order.
+    """
+    return lines.prepare(piece) if isinstance(lines, TableDecoder) else partial(lines.decode, piece)
 
 
 def line_decoder(

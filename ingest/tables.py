@@ -43,6 +43,20 @@ class TableConfig:
     """Bytes of a bad line that are kept to show it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedRows:
+    """Lines of which all was done that can be before those in front of them are decoded.
+
+    ``head`` are those up to the first that is a row. ``columns`` are the cells of ``data``, taken to be
+    ``width`` numbers a row: None where they are not.
+    """
+
+    head: bytes = b""
+    data: bytes
+    width: int = 0
+    columns: list[TextColumn] | None = None
+
+
 class TableReader:
     """Reads the rows of one table in order; what a column means is decided once, at its head.
 
@@ -67,6 +81,7 @@ class TableReader:
         self._next_line = 0
         self._large_pieces = 0
         self._has_begun = not dialect.has_header
+        self._is_begun_ahead = self._has_begun
         if len(dialect.names) > self._config.max_columns:
             raise UnreadableInput(
                 f"{source}: a table must have at most {self._config.max_columns} columns,"
@@ -96,26 +111,38 @@ class TableReader:
 
     def decode(self, data: bytes) -> RecordBatch:
         """The records of the next whole lines of the file."""
+        return self.take(self.prepare(data))
+
+    def prepare(self, data: bytes) -> PreparedRows:
+        """The next whole lines, to be taken in the same order, while earlier ones may be taken elsewhere."""
         data = self._dialect.plain(data.replace(b"\r\n", b"\n") if b"\r" in data else data)
-        if len(data) <= self._config.small_piece_bytes or not data.endswith(b"\n"):
-            return self._decode_any(data)
-        batches: list[RecordBatch] = []
-        if not self._has_begun:
-            at = _behind_first_row(data)
-            batches.append(self._decode_any(data[:at]))
-            data = data[at:]
-        numbers = self._decode_numbers(data)
-        batches.append(self._decode_any(data) if numbers is None else numbers)
+        is_small = len(data) <= self._config.small_piece_bytes or not data.endswith(b"\n")
+        at = 0
+        if not self._is_begun_ahead:
+            at, self._is_begun_ahead = _behind_first_row(data)
+        if is_small:
+            return PreparedRows(data=data)
+        head, data, width = data[:at], data[at:], len(self.header.names)
+        self._large_pieces += 1
+        return PreparedRows(head=head, data=data, width=width, columns=self._numbers(data, width))
+
+    def take(self, rows: PreparedRows) -> RecordBatch:
+        """The records of what `prepare` gave."""
+        if not rows.width:
+            return self._decode_any(rows.data)
+        batches = [self._decode_any(rows.head)] if rows.head else []
+        columns, width = rows.columns, len(self.header.names)
+        if rows.width != width:  # a header among the lines before
+            columns = self._numbers(rows.data, width)
+        batches.append(self._decode_any(rows.data) if columns is None else self._decode_numbers(columns))
         return batches[-1] if len(batches) == 1 or _is_blank(batches[0]) else concatenate(batches)
 
-    def _decode_numbers(self, data: bytes) -> RecordBatch | None:
-        """The records of lines that hold nothing but numbers; None if they hold anything else."""
-        self._large_pieces += 1
+    def _numbers(self, data: bytes, width: int) -> list[TextColumn] | None:
+        """The columns of lines that hold nothing but numbers; None if they hold anything else."""
         compiles = self._large_pieces > self._config.compile_after_pieces
-        width = len(self.header.names)
-        columns = number_columns(data, self._dialect.delimiter, width, compiles=compiles)
-        if columns is None:
-            return None
+        return number_columns(data, self._dialect.delimiter, width, compiles=compiles)
+
+    def _decode_numbers(self, columns: list[TextColumn]) -> RecordBatch:
         number_N = np.arange(len(columns[0])) + self._next_line
         self._next_line += len(number_N)
         return self._rows.decode(columns, number_N, [])
@@ -205,16 +232,16 @@ class TableReader:
         return Rejected("line", rule, describe(text), True, self._source, self._next_line + number, kept)
 
 
-def _behind_first_row(data: bytes) -> int:
-    """Where the first line ends that is neither blank nor a comment."""
+def _behind_first_row(data: bytes) -> tuple[int, bool]:
+    """Where the first line ends that is neither blank nor a comment, and whether there is one."""
     at = 0
     while at < len(data):
-        end = data.index(b"\n", at) + 1
+        end = data.find(b"\n", at) + 1 or len(data)
         line = data[at:end].strip()
         at = end
         if line and not line.startswith(b"#"):
-            break
-    return at
+            return at, True
+    return at, False
 
 
 def _is_blank(batch: RecordBatch) -> bool:
