@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -100,6 +99,8 @@ def unreachable(bootstrap: Sequence[str], timeout_s: float) -> str | None:
 
     kafka-python has one message for every failure, so the plain connection is tried first.
     """
+    import socket  # settings alone do not need it
+
     reasons = []
     for address in bootstrap:
         host, _, port = address.rpartition(":")

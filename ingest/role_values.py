@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Sequence
-from difflib import get_close_matches
 from itertools import pairwise
 
 from firstfault.telemetry import KEY_ALIASES, MAX_ITERATION, RESERVED_KEYS
@@ -56,6 +55,8 @@ def place_of(names: Sequence[str], name: str, role: str) -> int:
         return spelled.index(spelling(name))
     listed = ", ".join(repr(each) for each in names[:_MAX_LISTED])
     more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+    from difflib import get_close_matches  # only a wrong name pays for it
+
     near = get_close_matches(name, names, n=1)
     meant = f" (did you mean {near[0]!r}?)" if near else ""
     raise UnreadableInput(f"--column {role}={name}: no such column{meant}; there is {listed}{more}")

@@ -8,9 +8,7 @@ addresses and secrets only (`ENVIRONMENT`), and wins over the file.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
-import tomllib
 import types
 import typing
 from collections.abc import Mapping
@@ -206,6 +204,8 @@ def _put(tables: dict[str, object], key: str, value: object) -> None:
 
 
 def _read(path: Path) -> dict[str, object]:
+    import tomllib  # most replays have no settings of their own
+
     try:
         with path.open("rb") as file:
             return tomllib.load(file)
@@ -224,6 +224,8 @@ def _build(owner: type, table: Mapping[str, object], prefix: str) -> object:
         key = f"{prefix}.{name}" if prefix else name
         if name not in names:
             where = f"{prefix} has" if prefix else "there is"
+            import difflib  # only a wrong name pays for it
+
             near = difflib.get_close_matches(name, names, n=1)
             meant = f"; did you mean {near[0]}?" if near else ""
             raise ConfigError(f"{key}: unknown key; {where} {', '.join(names)}{meant}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from firstfault.client import Client
@@ -40,6 +41,13 @@ def tell(sentence: str) -> None:
 def say(text: str) -> None:
     """One line of talk on standard error."""
     sys.stderr.write(f"firstfault: {text}\n")
+
+
+def leave(status: int) -> NoReturn:
+    """End the process without freeing what it holds piece by piece, which takes 0.1 s after a large log."""
+    atexit._run_exitfuncs()  # the module's name for what the interpreter itself calls at its end
+    sys.stderr.flush()  # the edge has seen to standard output
+    os._exit(status)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 
 from ingest.bounds import check_bounds
@@ -39,6 +38,8 @@ class ServeConfig:
             raise ValueError(f"host must be a name or an address, got {self.host!r}")
         if self.tls_key and not self.tls_cert:
             raise ValueError("tls_key needs tls_cert: a key without its certificate proves nothing")
+        if self.trusted_proxies:
+            import ipaddress  # most services have none
         for address in self.trusted_proxies:
             try:
                 ipaddress.ip_network(address)

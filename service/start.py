@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-from .edge import last_edge, outer_edge
+from .edge import last_edge, leave, outer_edge
 from .quick_classes import defer_methods
 
 _FLAGS: Mapping[str, str] = MappingProxyType({"--json": "as_json", "--details": "is_detailed"})
@@ -44,7 +44,7 @@ def main() -> NoReturn:
         gc.set_threshold(_GARBAGE_AFTER_OBJECTS)
         gc.enable()
         status = run_replay(ReplayRequest(**request))
-    sys.exit(status)
+    leave(status)
 
 
 def plain_replay(arguments: Sequence[str]) -> dict[str, Any] | None:
