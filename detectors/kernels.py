@@ -47,7 +47,8 @@ def compile_at_first_use() -> None:
 
 
 def hold_compiling() -> None:
-    """Until `compile_at_first_use` every fold runs as plain Python: somebody else fills the cache."""
+    """Until `compile_at_first_use` nothing is compiled here: somebody else fills the cache, and a fold runs as
+    plain Python until it is there."""
     _Choice.is_eager, _Choice.is_held = False, True
 
 
@@ -102,7 +103,7 @@ class Fold:
         points = len(inputs[0])
         self._folded_points += points
         arrays = (*map(np.ascontiguousarray, inputs), *state)
-        if _Choice.is_eager or (self._is_worth_compiling(arrays) and not _Choice.is_held):
+        if _Choice.is_eager or self._is_worth_compiling(arrays):
             self._run_compiled(arrays, on_stop)
         else:
             self._run_plain(inputs, state, on_stop)
@@ -114,7 +115,9 @@ class Fold:
     def _is_worth_compiling(self, arrays: Sequence[Array]) -> bool:
         if self.is_compiled or self._folded_points <= self.compile_after_points:
             return self.is_compiled
-        return self._folded_points > self.compile_after_points * UNKEPT_FACTOR or self._code.is_kept(arrays)
+        if self._code.is_kept(arrays):
+            return True
+        return not _Choice.is_held and self._folded_points > self.compile_after_points * UNKEPT_FACTOR
 
     def _run_compiled(self, arrays: Sequence[Array], on_stop: Callable[[int], None] | None) -> None:
         call = self._code.bound(arrays)

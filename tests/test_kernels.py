@@ -132,6 +132,18 @@ def test_a_fold_that_nobody_compiled_before_is_folded_plainly_for_longer(
     assert is_compiled == expected
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_while_somebody_else_compiles_a_fold_is_taken_from_the_cache_or_folded_plainly(
+    kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Compiled, "is_kept", lambda *_: kept)
+    monkeypatch.setattr(kernels._Choice, "is_eager", False)
+    monkeypatch.setattr(kernels._Choice, "is_held", True)
+    fold = Fold(_count_up, compile_after_points=10)
+    fold.run((np.ones(10 * kernels.UNKEPT_FACTOR + 1),), (np.zeros(1, np.int64), np.zeros(1)))
+    assert fold.is_compiled is kept
+
+
 def _count_up(values: Array, place: Array, total: Array) -> int:
     while place[0] < len(values):
         total[0] += values[place[0]]
