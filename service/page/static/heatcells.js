@@ -4,7 +4,8 @@ import { brief, h, name, visible } from "./dom.js";
 import { line, paint } from "./heatpaint.js";
 import { number } from "./words.js";
 
-const LEFT = 110;
+const LEFT = 110; // room for names of hosts beside ranks
+const NARROW = 64; // the same without names: a phone needs the rest
 const TOP = 20; // the lane of all ranks
 const GAP = 6;
 const BOTTOM = 22;
@@ -77,7 +78,8 @@ export class Heat {
     this.canvas.style.height = `${height}px`;
     const pen = this.canvas.getContext("2d");
     pen.scale(ratio, ratio);
-    this.size = { row, width, height, column: (width - LEFT - 4) / map.columns.iteration.length };
+    this.left = map.rows.some((one) => one.group) ? LEFT : NARROW;
+    this.size = { row, width, height, column: (width - this.left - 4) / map.columns.iteration.length };
     this.look = theme(this.box);
     pen.font = "11px system-ui, sans-serif";
     this.#lane(pen);
@@ -102,7 +104,7 @@ export class Heat {
     const { column } = this.size;
     for (let at = 0; at < marks.length; at++) {
       if (marks[at] === " ") continue;
-      const left = LEFT + at * column;
+      const left = this.left + at * column;
       paint(pen, this.look, { letter: marks[at], score: score[at], left, top, width: Math.max(1, column - (column > 8 ? 1 : 0)), height });
     }
   }
@@ -119,7 +121,7 @@ export class Heat {
       const top = this.#top(at);
       const isNew = one.group !== group;
       group = one.group;
-      if (isNew && one.group && at > 0 && one.rank_count === 1) line(pen, this.look.soft, [0, top - 0.5, LEFT, top - 0.5]);
+      if (isNew && one.group && at > 0 && one.rank_count === 1) line(pen, this.look.soft, [0, top - 0.5, this.left, top - 0.5]);
       if (top - before < 11) return;
       before = top;
       const ranks = one.rank_count === 1 ? `${one.first_rank}` : one.ranks.length > 9 ? `${one.first_rank}…` : one.ranks;
@@ -127,9 +129,9 @@ export class Heat {
       const [first, ...joined] = visible(one.group).split(" … ");
       const label = isNew || one.rank_count > 1 ? `${first.slice(0, 14)}${joined.length ? " …" : ""}` : "";
       pen.textAlign = "left";
-      pen.fillText(label, 2, top + Math.min(this.size.row, 12) - 2, one.rank_count > 1 ? LEFT - 8 : LEFT - 44);
+      pen.fillText(label, 2, top + Math.min(this.size.row, 12) - 2, one.rank_count > 1 ? this.left - 8 : this.left - 44);
       pen.textAlign = "right";
-      pen.fillText(one.group && one.rank_count > 1 && this.#map.by !== "rank" ? "" : ranks, LEFT - 5, top + Math.min(this.size.row, 12) - 2, LEFT - 10);
+      pen.fillText(one.group && one.rank_count > 1 && this.#map.by !== "rank" ? "" : ranks, this.left - 5, top + Math.min(this.size.row, 12) - 2, this.left - 10);
       pen.textAlign = "left";
     });
   }
@@ -140,7 +142,7 @@ export class Heat {
     pen.fillStyle = this.look.soft;
     const step = Math.max(1, Math.ceil(90 / this.size.column));
     for (let at = 0; at < iteration.length; at += step) {
-      const x = LEFT + at * this.size.column;
+      const x = this.left + at * this.size.column;
       line(pen, this.look.soft, [x + 0.5, bottom, x + 0.5, bottom + 4]);
       if (x < this.size.width - 60) pen.fillText(number(iteration[at]), x, bottom + 15);
     }
@@ -153,7 +155,7 @@ export class Heat {
     const { iteration, last_iteration: last } = this.#map.columns;
     const at = this.#place === null ? -1 : iteration.findIndex((first, place) => first <= this.#place.iteration && this.#place.iteration <= last[place]);
     if (at < 0) return;
-    const x = LEFT + at * this.size.column;
+    const x = this.left + at * this.size.column;
     pen.setLineDash([4, 3]);
     line(pen, this.look.bad, [x, 0, x, this.#top(this.#map.rows.length)]);
     pen.setLineDash([]);
@@ -163,7 +165,7 @@ export class Heat {
     const top = row < 0 ? 2 : this.#top(row);
     pen.strokeStyle = this.look.ink;
     pen.lineWidth = 2;
-    pen.strokeRect(LEFT + column * this.size.column - 1, top - 1, this.size.column + 2, (row < 0 ? TOP - 4 : this.size.row) + 2);
+    pen.strokeRect(this.left + column * this.size.column - 1, top - 1, this.size.column + 2, (row < 0 ? TOP - 4 : this.size.row) + 2);
     pen.lineWidth = 1;
   }
 
@@ -171,7 +173,7 @@ export class Heat {
   #cell(event) {
     const edge = this.canvas.getBoundingClientRect();
     const [x, y] = [event.clientX - edge.left, event.clientY - edge.top];
-    const column = Math.floor((x - LEFT) / this.size.column);
+    const column = Math.floor((x - this.left) / this.size.column);
     const row = y < TOP ? -1 : Math.floor((y - TOP - GAP) / this.size.row);
     if (column < 0 || column >= this.#map.columns.iteration.length || row >= this.#map.rows.length) return null;
     return { row: Math.max(-1, row), column, x, y };
@@ -238,7 +240,7 @@ export class Heat {
     this.tip.hidden = at === null;
     if (at === null) return;
     this.tip.replaceChildren(...describe(this.#map, at));
-    const left = Math.min(LEFT + at.column * this.size.column + 14, this.size.width - 250);
+    const left = Math.min(this.left + at.column * this.size.column + 14, this.size.width - 250);
     this.tip.style.left = `${Math.max(0, left)}px`;
     this.tip.style.top = `${(at.row < 0 ? TOP : this.#top(at.row + 1)) + 6}px`;
   }
