@@ -47,8 +47,10 @@ def compile_at_first_use() -> None:
 
 
 def hold_compiling() -> None:
-    """Until `compile_at_first_use` nothing is compiled here: somebody else fills the cache, and a fold runs as
-    plain Python until it is there."""
+    """Until `compile_at_first_use` nothing is compiled here: somebody else fills the cache.
+
+    A fold that is not there yet runs as plain Python.
+    """
     _Choice.is_eager, _Choice.is_held = False, True
 
 
