@@ -39,7 +39,7 @@ from bench.quality.publishing import with_part
 from firstfault.torch_metrics import WatchConfig
 from firstfault.torch_metrics.canary_cadence import Cadence
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "training.md"
 BEGIN = "<!-- probe: this part is written by python -m bench.probe --publish -->"
 END = "<!-- probe: end -->"
 READ_AS = (
@@ -131,7 +131,7 @@ def main() -> int:
         print("\n".join([head, words, "", *lines]))
     if options.publish:
         part = "\n".join([f"Measured by `python -m bench.probe`: {head} {words}", "", *lines, ""])
-        README.write_text(with_part(README.read_text(encoding="utf-8"), BEGIN, END, part), encoding="utf-8")
+        PAGE.write_text(with_part(PAGE.read_text(encoding="utf-8"), BEGIN, END, part), encoding="utf-8")
     return 0
 
 
@@ -220,7 +220,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=9, help="steps timed of each arm")
     parser.add_argument("--tokens", type=int, default=1024, help="tokens of a step")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
-    parser.add_argument("--publish", action="store_true", help="write the table into the README")
+    parser.add_argument("--publish", action="store_true", help="write the table into docs/training.md")
     return parser.parse_args()
 
 

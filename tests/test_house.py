@@ -53,6 +53,16 @@ def readme() -> str:
 
 
 @pytest.fixture(scope="module")
+def settings_page() -> str:
+    return (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def training_page() -> str:
+    return (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The distribution as it would be uploaded, built from a copy so that the tree stays clean."""
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
@@ -140,15 +150,15 @@ def test_every_command_is_in_the_readme(readme: str) -> None:
     assert [command for command in commands() if command not in readme] == []
 
 
-def test_every_setting_is_in_the_readme(readme: str) -> None:
-    named = set(re.findall(r"`([a-z_.]+)`", readme))
+def test_every_setting_has_its_line_on_the_page_of_settings(settings_page: str) -> None:
+    named = set(re.findall(r"^\| `([a-z_.]+)` \|", settings_page, re.MULTILINE))
     assert len(setting_keys()) > 10
     assert [key for key in setting_keys() if key not in named] == []
-    assert [variable for variable in ENVIRONMENT if variable not in readme] == []
+    assert [variable for variable in ENVIRONMENT if variable not in settings_page] == []
 
 
 @pytest.mark.torch
-def test_every_setting_of_the_probe_is_in_the_readme_with_its_default(readme: str) -> None:
+def test_every_setting_of_the_probe_is_on_the_page_of_training_with_its_default(training_page: str) -> None:
     pytest.importorskip("torch")
     from firstfault.torch_metrics import WatchConfig
 
@@ -159,7 +169,7 @@ def test_every_setting_of_the_probe_is_in_the_readme_with_its_default(readme: st
         if one.name != "emitter"
     ]
     assert len(told) > 30
-    assert [line for line in told if line not in readme] == []
+    assert [line for line in told if line not in training_page] == []
 
 
 def test_every_detector_is_in_the_readme(readme: str) -> None:
@@ -176,6 +186,25 @@ def test_every_endpoint_is_in_the_readme(readme: str, tmp_path: Path) -> None:
     endpoints = [f"{method.upper()} {path}" for path, item in paths.items() for method in item]
     assert "GET /v1/runs/{run_id}/verdict" in endpoints
     assert [one for one in endpoints if f"`{one}`" not in readme] == []
+
+
+def anchors_of(page: Path) -> set[str]:
+    """What may stand behind the # of a link to a page: its headings, as forges write them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    heads = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def test_every_link_of_a_page_leads_to_something() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    broken = []
+    for page in pages:
+        for place, anchor in re.findall(r"\]\(([^)#\s:]*)(?:#([^)\s]*))?\)", page.read_text("utf-8")):
+            target = (page.parent / place).resolve() if place else page
+            is_there = target.exists() and (not anchor or anchor in anchors_of(target))
+            broken += [] if is_there else [f"{page.name}: {place}#{anchor}"]
+    assert len(pages) > 20
+    assert broken == []
 
 
 def test_every_target_of_the_makefile_is_explained() -> None:

@@ -42,14 +42,14 @@ def with_section(readme: str, plain: Mapping[str, Any]) -> str:
     return with_part(readme, BEGIN, END, section(plain))
 
 
-def with_part(readme: str, begin: str, end: str, part: str) -> str:
-    """The README with ``part`` between its marks ``begin`` and ``end``.
+def with_part(page: str, begin: str, end: str, part: str) -> str:
+    """The page with ``part`` between its marks ``begin`` and ``end``.
 
     Raises:
-        ValueError: the README has not the two marks, in order.
+        ValueError: the page has not the two marks, in order.
     """
-    before, found, rest = readme.partition(begin)
+    before, found, rest = page.partition(begin)
     _, closed, after = rest.partition(end)
     if not found or not closed:
-        raise ValueError(f"README.md must hold {begin!r} and behind it {end!r}")
+        raise ValueError(f"the page must hold {begin!r} and behind it {end!r}")
     return f"{before}{begin}\n\n{part}\n{end}{after}"
