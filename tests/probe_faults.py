@@ -10,13 +10,16 @@ import torch
 from torch import distributed, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
+from firstfault.torch_metrics.passes import is_backward_running
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessFault:
     """One fault of one rank.
 
-    ``site`` is data, forward, act_grad, weight_grad, reduce_in, dropped (the rank's whole contribution to the
-    reduction), reduce_out, parameter, moment or loss_scale.
+    ``site`` is data, forward, recompute (the same output, when it is computed again for the backward pass),
+    act_grad, weight_grad, reduce_in, dropped (the rank's whole contribution to the reduction), reduce_out,
+    reduce_all (the result that all ranks get), parameter, moment, second_moment, loss_function or loss_scale.
     ``value`` replaces the element where it is not finite, and is a factor where it is.
     """
 
@@ -33,7 +36,7 @@ class ProcessFault:
     def strikes(self, rank: int, iteration: int) -> bool:
         """Whether it acts on this rank in this iteration."""
         is_time = iteration >= self.iteration if self.lasts else iteration == self.iteration
-        return rank == self.rank and is_time
+        return is_time and (rank == self.rank or self.site == "reduce_all")
 
     def changed(self, tensor: torch.Tensor) -> torch.Tensor:
         """A copy with the largest element wrong, as a flipped bit of its exponent leaves it."""
@@ -54,8 +57,6 @@ class Injector:
     def __init__(self, rank: int, fault: ProcessFault | None) -> None:
         self._rank, self._fault = rank, fault
         self.iteration = -1
-        self.is_training = True
-        """False in a pass that is repeated or a canary: what strikes once strikes the training alone."""
 
     def at(self, site: str) -> ProcessFault | None:
         """The fault, if it acts at ``site`` now."""
@@ -88,6 +89,7 @@ class Injector:
     def _result(self, done: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
         result = done.value()
         self.in_place("reduce_out", result)
+        self.in_place("reduce_all", result)
         return result
 
 
@@ -112,7 +114,9 @@ class _Product(torch.autograd.Function):
     ) -> torch.Tensor:
         ctx.save_for_backward(x, weight)
         ctx.injector = injector
-        return injector.through("forward", nn.functional.linear(x, weight, bias))
+        # inside of a backward pass only what was not kept is computed again
+        site = "recompute" if is_backward_running() else "forward"
+        return injector.through(site, nn.functional.linear(x, weight, bias))
 
     @staticmethod
     @torch.amp.custom_bwd(device_type="cpu")  # type: ignore[untyped-decorator]  # torch's

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 import firstfault
 from firstfault.torch_metrics import WatchConfig
@@ -49,6 +50,8 @@ class Case:
     """Iterations between canaries; 0: as often as their cost allows."""
     comm_hook: bool = False
     """Whether the trainer brings a communication hook of its own: it is where a reduction is struck."""
+    recompute: bool = False
+    """Whether the activations of the layers are computed again in the backward pass."""
     probe: bool = True
 
 
@@ -100,15 +103,16 @@ class Layer(nn.Module):
 class Net(nn.Module):
     """A few residual layers; the middle one is struck by faults of a computation."""
 
-    def __init__(self, injector: Injector) -> None:
+    def __init__(self, injector: Injector, recompute: bool = False) -> None:
         super().__init__()
+        self.recompute = recompute
         self.layers = nn.ModuleList(Layer(injector if at == DEPTH // 2 else None) for at in range(DEPTH))
         self.head = nn.Linear(WIDTH, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """One number a sample."""
         for layer in self.layers:
-            x = layer(x)
+            x = checkpoint(layer, x, use_reentrant=False) if self.recompute else layer(x)
         result: torch.Tensor = self.head(x)
         return result
 
@@ -128,7 +132,7 @@ class Training:
         fault = None if case.fault is None else ProcessFault(**case.fault)
         self.injector = Injector(rank, fault)
         torch.manual_seed(11)
-        self.net = Net(self.injector)
+        self.net = Net(self.injector, case.recompute)
         self.model = wrapped(self.net, case.wrap, ranks)
         if case.comm_hook:
             assert isinstance(self.model, DistributedDataParallel), "only it takes hooks"
@@ -166,6 +170,8 @@ class Training:
             self.model.require_backward_grad_sync = is_last  # what its no_sync() sets
         with torch.autocast("cpu", torch.bfloat16, enabled=self.case.precision != "fp32"):
             loss = nn.functional.mse_loss(self.model(x).float(), y)
+        if (fault := self.injector.at("loss_function")) is not None:
+            loss = loss * fault.value  # and so its gradient
         scaled = loss / self.case.microbatches
         torch.autograd.backward([scaled if self.scaler is None else self.scaler.scale(scaled)])
         return loss.detach()
@@ -177,6 +183,7 @@ class Training:
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for held in self.optimizer.state.values():
             self.injector.in_place("moment", local(held["exp_avg"]))
+            self.injector.in_place("second_moment", local(held["exp_avg_sq"]))
             break
         if self.scaler is None:
             self.optimizer.step()
@@ -251,6 +258,7 @@ def run_case(spec: JobSpec, case: Case, rank: int) -> None:
             grad_sketch=1,
             sketch_groups=1,
             canary_every=case.canary_every,
+            recompute=1,
         )
         probe.watch(training.model, training.optimizer, scaler=training.scaler, config=config)
     training.run(probe)

@@ -67,13 +67,18 @@ class Struck:
     @property
     def golden(self) -> str:
         """The run without it that is the same in all else."""
-        hook = "-hook" if self.has_hook else ""
-        return f"{self.wrap}-{self.precision}-golden{hook}"
+        kind = "-hook" if self.has_hook else "-recompute" if self.recomputes else ""
+        return f"{self.wrap}-{self.precision}-golden{kind}"
 
     @property
     def has_hook(self) -> bool:
         """Whether the trainer brings a communication hook."""
-        return self.site in ("reduce_in", "reduce_out", "dropped")
+        return self.site in ("reduce_in", "reduce_out", "reduce_all", "dropped")
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether activations are computed again."""
+        return self.site == "recompute"
 
     def case(self) -> Case:
         """As the program takes it."""
@@ -85,6 +90,7 @@ class Struck:
             precision=self.precision,
             wrap=self.wrap,
             comm_hook=self.has_hook,
+            recompute=self.recomputes,
         )
 
 
@@ -112,7 +118,19 @@ FINITE = [
         is_late=True,
     ),
     Struck(site="reduce_out", value="64", seen_by="grad_norm", label="silent_drift"),
+    Struck(
+        site="reduce_all",
+        value="64",
+        seen_by="grad_sketch_out/0",
+        seen_on=EVERYWHERE,
+        label="silent_drift",
+        named=(),
+        is_late=True,
+    ),
+    Struck(site="recompute", value="64", seen_by="repeat_checksum/act/layers.1.up", label="silent_drift"),
+    Struck(site="loss_function", value="64", seen_by="loss"),
     Struck(site="moment", value="16", seen_by="optim_checksum", label="silent_drift"),
+    Struck(site="second_moment", value="16", seen_by="optim_checksum", label="silent_drift"),
     Struck(site="parameter", value="4", seen_by="param_checksum", label="silent_drift"),
     Struck(site="loss_scale", value="4", seen_by="grad_sketch_in/0", label="silent_drift", precision="fp16"),
 ]
@@ -130,6 +148,8 @@ NONFINITE = [
         named=(),
     ),
     Struck(site="reduce_out", value="nan", seen_by="nonfinite_reduced", label="nan"),
+    Struck(site="loss_function", value="nan", seen_by="nonfinite_loss", label="nan"),
+    Struck(site="second_moment", value="nan", seen_by="nonfinite_param", label="nan"),
     Struck(site="moment", value="nan", seen_by="nonfinite_param", label="nan"),
     Struck(site="parameter", value="inf", seen_by="nonfinite_param", label="nan"),
 ]
@@ -138,6 +158,10 @@ SHARDED = [
         site="parameter", value="4", seen_by="param_checksum", label="silent_drift", named=(0, 2), wrap="hsdp"
     ),
     Struck(site="parameter", value="nan", seen_by="nonfinite_param", label="nan", wrap="fsdp"),
+    Struck(site="data", value="8", seen_by="data_checksum", wrap="fsdp"),
+    Struck(site="forward", value="inf", seen_by="nonfinite_loss", label="nan", wrap="fsdp"),
+    Struck(site="weight_grad", value="64", seen_by="local_grad_norm", wrap="fsdp"),
+    Struck(site="loss_function", value="nan", seen_by="nonfinite_loss", label="nan", wrap="hsdp"),
 ]
 FAULTS = [*FINITE, *NONFINITE, *SHARDED]
 CANARY = 4
@@ -178,6 +202,7 @@ def launched(
             precision=one.precision,
             wrap=one.wrap,
             comm_hook=one.has_hook,
+            recompute=one.recomputes,
         )
         for one in FAULTS
     }
