@@ -74,3 +74,14 @@ def test_what_an_expert_hands_back_shows_with_others_and_its_own_gradient_at_hom
 
     assert suspects(of_expert, 200) == (3,)
     assert suspects(of_the_rest, 200) == (0, 1, 2, 3)
+
+
+def test_a_sum_that_is_handed_over_bad_is_of_the_rank_that_computed_a_bad_part() -> None:
+    split = Layout(axes=("pp", "tp"), coordinates={rank: divmod(rank, 2) for rank in range(8)})
+    twin = with_metric(healthy(layout=split), SENT, np.zeros((400, 8)))
+    twin.present["loss"][:, :6] = False
+    twin.present[SENT][:, 6:] = False
+    after = {"loss": [6, 7], "local_grad_norm": range(8), "grad_norm": range(8)}
+    bad = bad_at(twin, **{**after, SENT: [2, 3, 4, 5], "nonfinite_act": [3, 4, 5, 6, 7]})
+
+    assert suspects(bad.cut([*KNOWN, SENT]), 200) == (3,)

@@ -193,6 +193,15 @@ def test_a_drift_that_ends_in_an_explosion_is_a_drift() -> None:
     assert [truth[tier].label for tier in Tier] == [*["gradient_explosion"] * 2, *["silent_drift"] * 2]
 
 
+def test_a_rank_that_shows_the_growth_of_all_first_is_no_drift_of_that_rank() -> None:
+    twin = healthy()
+    faulty = with_number(twin, "loss", 10 * NOISE, (335, 2))
+    faulty = with_number(faulty, "loss", np.exp(np.arange(50))[:, None], slice(350, None))
+    of_all = replace(FAULT, rank=None)
+    assert labels(faulty, twin)["ranks"] == "silent_drift"
+    assert judge_truth(faulty, twin, of_all).tiers[Tier.RANKS].label == "gradient_explosion"
+
+
 def test_a_spike_that_passes_is_observable_and_healthy() -> None:
     twin = healthy()
     faulty = with_number(twin, "loss", 40 * NOISE, slice(200, 203))

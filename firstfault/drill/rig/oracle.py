@@ -184,7 +184,10 @@ class _Graph:
         is_sharded = self.sharding != "none"
         if differ <= _EXCHANGING:
             is_summed = differ == {"tp"}
-            yield (Point.SEND, Point.ACT, is_summed)
+            # a sum goes into the next layer, which counts what it computes of it, or else is handed over
+            is_last = self.places[other].get(_STAGES, 0) == self._last_stage()
+            yield (Point.SEND, Point.LOGITS if is_last else Point.HANDOVER, is_summed)
+            yield (Point.SEND, Point.ACT, MAY)
             yield (Point.LOGITS, Point.LOSS, is_summed)
             yield from ((point, point, MAY) for point in (Point.SEND, Point.ACT, Point.BACKWARD))
         if "ep" in differ <= _EXCHANGING:

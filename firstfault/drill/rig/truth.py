@@ -27,6 +27,9 @@ HEALTHY, NAN, EXPLOSION, DRIFT = "healthy", "nan", "gradient_explosion", "silent
 SAME_ONSET_POINTS = 5
 """A rank that parts from its peers so few points before the whole curve grows is that growth, seen earlier:
 in the mean over all ranks it is diluted."""
+COMMON_ONSET_POINTS = 25
+"""The same of a fault that struck all ranks alike (a learning rate): whichever of them shows it first, it is
+no fault of that rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,8 +144,9 @@ def _relations(faulty: Recording, twin: Recording, shown: Shown, lost: int | Non
     loud = [one for one in shown.curves if one.shape in (Shape.GROWTH, Shape.SHARP)]
     jumps = [at.position for at in loud if _is_nan(at, lost)]
     found = []
+    soon = COMMON_ONSET_POINTS if shown.culprit is None else SAME_ONSET_POINTS
     for one in shown.broken:
-        near = [at for at in loud if one.position <= at.position <= one.position + SAME_ONSET_POINTS]
+        near = [at for at in loud if one.position <= at.position <= one.position + soon]
         if not one.is_exact and any(at - SAME_ONSET_POINTS <= one.position <= (lost or 0) for at in jumps):
             continue
         label = EXPLOSION if near and not one.is_exact else DRIFT
