@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from .drift_bend import is_lasting_bend
 from .drift_levels import (
     FIT_Y,
     Counts,
@@ -23,6 +24,7 @@ from .drift_levels import (
 )
 from .drift_state import (
     BASE,
+    BENT,
     CONFIRM_Z,
     CONFIRMED,
     END,
@@ -53,7 +55,6 @@ from .drift_state import (
     SIGMA,
     SLOPE,
     SLOPE_Z,
-    STEP,
     SUSPECTED_AT,
     TAU,
     WIDE,
@@ -138,15 +139,27 @@ def lasting_step(
     level = mean_minis(minis, tau, now)
     excess = level - expected(tau, now, floats)
     floats[SCORE] = step_score(excess, tau, now, floats[SIGMA], floats)
-    if recent < 0.6 * excess or floats[SCORE] < knobs[CONFIRM_Z]:
+    if recent < 0.6 * excess:
         return False
-    has_risen = is_rise(tau, excess, ints, floats, minis, knobs)
-    if not has_risen and not is_gap(tau, excess, ints, floats, minis, knobs):
-        return False
+    if not is_lasting_rise(excess, ints, floats, minis, knobs):
+        if not is_lasting_bend(tau, ints, floats, minis, scratch, knobs):
+            return False
+        ints[KIND] = BENT
+        excess = scratch[0]
     floats[LEVEL] = level
     floats[JUMP] = excess
     gentlest_decline(tau, ints, floats, minis, scratch)
     return is_step_of_size(excess, floats[BASE], floats[SIGMA], knobs)
+
+
+def is_lasting_rise(
+    excess: float, ints: Counts, floats: Numbers, minis: Numbers, knobs: Sequence[float]
+) -> bool:
+    """Whether a step out of the fitted decline passes the gate, and is a rise or a gap."""
+    tau = ints[TAU]
+    if ints[KIND] == BENT or floats[SCORE] < knobs[CONFIRM_Z]:
+        return False
+    return is_rise(tau, excess, ints, floats, minis, knobs) or is_gap(tau, excess, ints, floats, minis, knobs)
 
 
 def settle(code: int, baseline_from: int, ints: Counts) -> int:
@@ -176,7 +189,7 @@ def watch_shifted(ints: Counts, floats: Numbers, minis: Numbers) -> int:
     Until then a rise shows ever better when it began.
     """
     now, tau = ints[MINIS], ints[TAU]
-    if ints[KIND] == STEP and ints[MINIS] % 2 == 0:
+    if ints[KIND] != SLOPE and ints[MINIS] % 2 == 0:
         if learns_faster(ints, floats, minis):
             return settle(LEARNED_ON, now - 8, ints)
         # Compared with the decline it had before: a run that goes on to fall as it did has not come back.

@@ -31,8 +31,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from .drift_bend import bend_score, is_lasting_bend, missed_by, watch_bend
 from .drift_course import (
     gentlest_decline,
+    is_lasting_rise,
     lasting_slope,
     lasting_step,
     learns_faster,
@@ -111,6 +113,8 @@ def close_mini(
     if ints[PHASE] == SHIFTED:
         return watch_shifted(ints, floats, minis)
     code = watch_step(ints, floats, minis, scratch, knobs)
+    if code == END:
+        code = watch_bend(ints, floats, minis, scratch, knobs)
     if code == END:
         code = watch_slope(ints, floats, minis, knobs)
     if code == END and ints[MINIS] % 8 == 0:
@@ -196,6 +200,11 @@ FOLD = Fold(
     weigh_step,
     watch_step,
     watch_slope,
+    missed_by,
+    bend_score,
+    watch_bend,
+    is_lasting_bend,
+    is_lasting_rise,
     lasting_slope,
     gentlest_decline,
     lasting_step,

@@ -12,7 +12,7 @@ END, SUSPECTED, CONFIRMED, LEARNED_ON, PASSED, EXPLAINED, STUCK, FLAT, HANDED_OV
 # Phases.
 QUIET, SUSPICIOUS, SHIFTED = range(3)
 # Kinds of change.
-STEP, SLOPE = 1, 2
+STEP, SLOPE, BENT = 1, 2, 3
 
 # Integers of the state.
 CURSOR, POINTS, IN_MINI, MINIS, FROM, PHASE, KIND, TAU, SUSPECTED_AT, MARKED, MARK = range(11)
@@ -48,6 +48,8 @@ SIDE = 24
 """Greatest number of mini-blocks on each side of a step: 192 points."""
 PAST = 48
 """Mini-blocks before a step to which the decline is fitted: 384 points."""
+MINI_BENT = 32
+"""Mini-blocks through which the parabola of `drift_bend` is laid: 256 points."""
 MIN_SIDE = 16
 """Least number of them: with fewer the decline is a guess."""
 NEAR = 6

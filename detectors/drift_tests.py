@@ -94,7 +94,7 @@ def suspect(kind: int, tau: int, base: float, jump: float, ints: Counts, floats:
     floats[JUMP] = jump
     floats[LEVEL] = base + jump
     # A rate works by and by; other data, sizes and states are there at once.
-    grace = NEAR if kind == STEP and ints[MARK] >= AT_ONCE else GRACE
+    grace = NEAR if kind != SLOPE and ints[MARK] >= AT_ONCE else GRACE
     if ints[MARKED] > 0 and ints[MARKED_FROM] - NEAR <= tau + 1 <= ints[MARKED] + grace:
         ints[EXPLAINED_BY] = ints[MARK]
         ints[FROM] = tau

@@ -224,6 +224,18 @@ def test_a_run_that_never_learns_is_at_most_suspected() -> None:
     assert [(f.pattern, f.certainty) for f in findings] == [(Pattern.PLATEAU, Certainty.SUSPECTED)]
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_step_out_of_a_decline_that_bends_is_found_though_the_decline_takes_it_back(seed: int) -> None:
+    t = np.arange(1400.0)
+    noise = np.random.default_rng(seed).normal(0, 0.004, 1400)
+    loss = (2.0 + 5.0 * np.exp(-t / 280)) * np.exp(noise + np.where(t < 1003, 0.0, 0.0148))
+    (found,) = confirmed_in(loss=loss)
+    assert found.last_clean is not None
+    assert found.last_clean < 1003 <= found.first_bad
+    assert found.alarm_iteration <= 1075
+    assert found.statistic > found.threshold
+
+
 def test_a_decline_that_slows_is_nothing() -> None:
     t = np.arange(4000, dtype=np.float64)
     loss = np.where(t < 1500, 6.0 - 0.002 * t, 3.0) * np.exp(np.random.default_rng(6).normal(0, 0.01, 4000))
