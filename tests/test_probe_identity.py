@@ -1,14 +1,18 @@
-"""Training with the probe is, to the bit, training without it: parameters after 200 iterations."""
+"""Training with the probe is, to the bit, training without it, and what it holds stays the same."""
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+import firstfault
 
 from .probe_job import Case, JobSpec, free_port
 
@@ -70,3 +74,30 @@ def test_steps_that_the_scaler_skips_are_told(folder: Path) -> None:
     scales = {line["loss_scale"] for line in lines if "loss_scale" in line}
     assert len(scales) > 1
     assert {line["skipped"] for line in lines if "skipped" in line} >= {0.0}
+
+
+def test_what_a_probe_holds_does_not_grow_with_the_steps(tmp_path: Path) -> None:
+    import torch
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(3)])
+    optimizer = torch.optim.AdamW(model.parameters())
+    probe = firstfault.Probe(run="long", rank=0, sink=str(tmp_path / "long.jsonl"))
+    probe.watch(model, optimizer)
+    held_bytes = []
+    tracemalloc.start()
+    try:
+        for step in range(1, 1001):
+            loss = model(torch.ones(2, 8)).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            probe.step(loss)
+            if step % 50 == 0:
+                gc.collect()
+                held_bytes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+        probe.close()
+    # what waits for the sending thread comes and goes; 150 bytes kept of each step would be 75 kB
+    assert min(held_bytes[10:]) - min(held_bytes[:10]) < 60_000
