@@ -20,6 +20,7 @@ from ingest.blocks import Floats
 from .drift_levels import MINI_RING, Counts, Numbers, fit_before, mean_minis, slope_of
 from .drift_state import (
     BENT,
+    CONFIRM_Z,
     END,
     FROM,
     HOLD,
@@ -150,7 +151,7 @@ def is_lasting_bend(
         return False
     for stop in range(tau, tau + 2):
         score = bend_score(stop, min(ints[MINIS] - stop, LEAD), ints, minis, scratch, knobs)
-        if score > 0.0:
+        if score > knobs[CONFIRM_Z]:
             floats[SCORE] = score
             return True
     return False

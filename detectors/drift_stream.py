@@ -88,7 +88,6 @@ class Stream:
             refine = certainty is Certainty.CONFIRMED
             self.onset = self._slow_onset() if is_slope else self._step_onset(refine)
         base = float(floats[at.BASE])
-        gate = {at.SLOPE: at.SLOPE_Z, at.BENT: at.SUSPECT_Z}.get(int(ints[at.KIND]), at.CONFIRM_Z)
         return Evidence(
             detector=DETECTOR,
             key=f"{self.metric}/{min(self.episode, MAX_EPISODES)}",
@@ -101,7 +100,7 @@ class Stream:
             last_clean=self.onset["last_clean"],
             alarm_iteration=self.alarm_iteration,
             statistic=float(floats[at.SCORE]),
-            threshold=float(self.knobs[gate]),
+            threshold=float(self.knobs[at.SLOPE_Z if is_slope else at.CONFIRM_Z]),
             direction=Direction.UP,
             supporting=bool(judged_by),
             detail={

@@ -236,6 +236,14 @@ def test_a_step_out_of_a_decline_that_bends_is_found_though_the_decline_takes_it
     assert found.statistic > found.threshold
 
 
+@pytest.mark.parametrize(("seed", "at"), [(4, 105_736), (24, 426_960), (31, 106_712), (38, 908_448)])
+def test_what_one_in_a_million_points_of_noise_does_is_no_step_out_of_a_bend(seed: int, at: int) -> None:
+    """Places at which noise alone stands as far above a parabola as a step must to be suspected."""
+    t = np.arange(1_000_000)
+    loss = 2.0 + 4.0 * np.exp(-5.0 * t / len(t)) + np.random.default_rng(seed).normal(0.0, 0.05, len(t))
+    assert confirmed_in(loss=loss[at - 1200 : at + 8]) == []
+
+
 def test_a_decline_that_slows_is_nothing() -> None:
     t = np.arange(4000, dtype=np.float64)
     loss = np.where(t < 1500, 6.0 - 0.002 * t, 3.0) * np.exp(np.random.default_rng(6).normal(0, 0.01, 4000))
