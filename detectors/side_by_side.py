@@ -7,8 +7,7 @@ order. It pays since machine code (`ingest.machine_code`) and numpy let go of th
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import TypeVar
@@ -29,37 +28,11 @@ def side_by_side(work: Sequence[Callable[[], T]]) -> list[T]:
     """
     if not _has_two_processors():
         return [each() for each in work]
-    answers: dict[int, T] = {}
-    errors: dict[int, BaseException] = {}
-    rest = iter(range(len(work)))
-    lock = threading.Lock()
+    from concurrent.futures import ThreadPoolExecutor  # small logs do without
 
-    def take() -> None:
-        for at in _each(rest, lock):
-            try:
-                answers[at] = work[at]()
-            except BaseException as error:
-                errors[at] = error
-                return
-
-    other = threading.Thread(target=take, name="side by side", daemon=True)
-    other.start()
-    try:
-        take()
-    finally:
-        other.join()
-    if errors:
-        raise errors[min(errors)]
-    return [answers[at] for at in range(len(work))]
-
-
-def _each(rest: Iterator[int], lock: threading.Lock) -> Iterator[int]:
-    while True:
-        with lock:
-            at = next(rest, None)
-        if at is None:
-            return
-        yield at
+    with ThreadPoolExecutor(2, "side by side") as pool:
+        waiting = [pool.submit(each) for each in work]
+        return [each.result() for each in waiting]
 
 
 @cache
