@@ -12,7 +12,7 @@ WORKERS ?= 2
 export KAFKA
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench bench-quality kafka kafka-stop java jars postgres chromium servers loops clean
+.PHONY: help demo test lint bench bench-quality kafka kafka-stop java jars postgres chromium receivers servers loops clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -62,7 +62,7 @@ jars: java | $(VENV)/bin/python
 
 # One after the other: apt-get has one lock.
 servers:
-	@for server in jars postgres chromium; do $(MAKE) --no-print-directory $$server; done
+	@for server in jars postgres chromium receivers; do $(MAKE) --no-print-directory $$server; done
 
 postgres: ## install the PostgreSQL server where it is missing and apt-get may be used (for the tests)
 	@if command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; then exit 0; fi; \
@@ -79,6 +79,16 @@ chromium: ## install Chromium and its driver where they are missing and apt-get 
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
 	    chromium chromium-driver >/dev/null || echo "it could not be installed: the tests that need it are skipped"; \
 	else echo "Chromium is missing: the tests that need it say so and are skipped"; fi
+
+# RUNLEVEL=1: they are installed, and nothing of them is started.
+receivers: ## install kcat, promtool and Alertmanager where missing and apt-get may be used (for the tests)
+	@if command -v kcat >/dev/null && command -v promtool >/dev/null && \
+	  { command -v alertmanager || command -v prometheus-alertmanager; } >/dev/null; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "installing kcat, promtool and Alertmanager with apt-get, for the tests of the wire and of alerts"; \
+	  apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	    kcat prometheus prometheus-alertmanager >/dev/null || echo "they could not be installed: the tests that need them are skipped"; \
+	else echo "kcat, promtool or Alertmanager is missing: the tests that need them say so and are skipped"; fi
 
 clean: ## remove the virtual environment and caches of this clone
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info

@@ -24,7 +24,7 @@ HOSTILE = '<b>"}{{ .Labels }}\u202e\n, é'
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[str]:
     """Its address."""
-    program = shutil.which("alertmanager")
+    program = shutil.which("alertmanager") or shutil.which("prometheus-alertmanager")  # as Debian calls it
     if program is None:
         pytest.skip("alertmanager is not installed")
     with socket.create_server(("127.0.0.1", 0)) as free:
