@@ -11,6 +11,7 @@ import hashlib
 import os
 import sys
 import tempfile
+import threading
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
@@ -48,18 +49,15 @@ class Compiled:
         self.constants = _constants(self.functions)
         self._entry: Entry | Dispatched | None = None
         self._file: Path | None = None
+        self._loading = threading.Lock()
 
     def __call__(self, *arrays: Array) -> int:
         """Call it, which compiles it where no process did so before."""
-        if self._entry is None:
-            self._entry = self._load(arrays)
-        return self._entry(arrays)
+        return self._ready(arrays)(arrays)
 
     def bound(self, arrays: Sequence[Array]) -> Callable[[], int]:
         """The same for calling it again and again with these arrays."""
-        if self._entry is None:
-            self._entry = self._load(arrays)
-        return self._entry.bound(arrays)
+        return self._ready(arrays).bound(arrays)
 
     @property
     def is_ready(self) -> bool:
@@ -69,6 +67,12 @@ class Compiled:
     def is_kept(self, arrays: Sequence[Array]) -> bool:
         """Whether some process compiled it for such arrays and kept it, so that loading it takes a moment."""
         return self.is_ready or self._path(arrays).exists()
+
+    def _ready(self, arrays: Sequence[Array]) -> Entry | Dispatched:
+        with self._loading:  # once, whatever number of threads call it first
+            if self._entry is None:
+                self._entry = self._load(arrays)
+            return self._entry
 
     def _load(self, arrays: Sequence[Array]) -> Entry | Dispatched:
         from .machine_code import Dispatched, compile_functions, load, read, write

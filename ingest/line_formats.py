@@ -38,11 +38,12 @@ class TableDecoder:
 
     def decode(self, data: bytes) -> RecordBatch:
         """The records of the next whole rows."""
-        return self._take(self._table.prepare(data))
+        return self.prepare(data)()()
 
-    def prepare(self, data: bytes) -> Callable[[], RecordBatch]:
-        """What gives these records, once those before were given."""
-        return partial(self._take, self._table.prepare(data))
+    def prepare(self, data: bytes) -> Callable[[], Callable[[], RecordBatch]]:
+        """What reads these rows, and gives what gives their records, once those before were given."""
+        rows = self._table.prepare(data)
+        return lambda: partial(self._take, self._table.read(rows))
 
     def _take(self, rows: PreparedRows) -> RecordBatch:
         batch = self._table.take(rows)
@@ -69,12 +70,15 @@ class TableDecoder:
         return None if self._table.header.iteration is None else self._sampler().decode
 
 
-def prepared(lines: LineDecoder, piece: bytes) -> Callable[[], RecordBatch]:
-    """What gives the records of the next whole lines; all that needs none before them is done at once.
+def prepared(lines: LineDecoder, piece: bytes) -> Callable[[], Callable[[], RecordBatch]]:
+    """What does all that the next whole lines need and those before them do not, and gives what decodes them.
 
-    Pieces are prepared in their order, by whatever thread, and decoded in their order.
+    Pieces are prepared in their order, by whatever thread; what that gives may be called in any order and at
+    once, and what this gives in the order of the pieces.
     """
-    return lines.prepare(piece) if isinstance(lines, TableDecoder) else partial(lines.decode, piece)
+    if isinstance(lines, TableDecoder):
+        return lines.prepare(piece)
+    return lambda: partial(lines.decode, piece)
 
 
 def line_decoder(

@@ -6,7 +6,7 @@ Axes: L records of the text of one piece.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -48,12 +48,13 @@ class PreparedRows:
     """Lines of which all was done that can be before those in front of them are decoded.
 
     ``head`` are those up to the first that is a row. ``columns`` are the cells of ``data``, taken to be
-    ``width`` numbers a row: None where they are not.
+    ``width`` numbers a row: None where they are not. ``compiles``: to read them is worth compiling.
     """
 
     head: bytes = b""
     data: bytes
     width: int = 0
+    compiles: bool = False
     columns: list[TextColumn] | None = None
 
 
@@ -111,7 +112,7 @@ class TableReader:
 
     def decode(self, data: bytes) -> RecordBatch:
         """The records of the next whole lines of the file."""
-        return self.take(self.prepare(data))
+        return self.take(self.read(self.prepare(data)))
 
     def prepare(self, data: bytes) -> PreparedRows:
         """The next whole lines, to be taken in the same order, while earlier ones may be taken elsewhere."""
@@ -124,7 +125,12 @@ class TableReader:
             return PreparedRows(data=data)
         head, data, width = data[:at], data[at:], len(self.header.names)
         self._large_pieces += 1
-        return PreparedRows(head=head, data=data, width=width, columns=self._numbers(data, width))
+        compiles = self._large_pieces > self._config.compile_after_pieces
+        return PreparedRows(head=head, data=data, width=width, compiles=compiles)
+
+    def read(self, rows: PreparedRows) -> PreparedRows:
+        """The same with its columns; whatever else happens meanwhile."""
+        return replace(rows, columns=self._numbers(rows, rows.width)) if rows.width else rows
 
     def take(self, rows: PreparedRows) -> RecordBatch:
         """The records of what `prepare` gave."""
@@ -133,14 +139,13 @@ class TableReader:
         batches = [self._decode_any(rows.head)] if rows.head else []
         columns, width = rows.columns, len(self.header.names)
         if rows.width != width:  # a header among the lines before
-            columns = self._numbers(rows.data, width)
+            columns = self._numbers(rows, width)
         batches.append(self._decode_any(rows.data) if columns is None else self._decode_numbers(columns))
         return batches[-1] if len(batches) == 1 or _is_blank(batches[0]) else concatenate(batches)
 
-    def _numbers(self, data: bytes, width: int) -> list[TextColumn] | None:
+    def _numbers(self, rows: PreparedRows, width: int) -> list[TextColumn] | None:
         """The columns of lines that hold nothing but numbers; None if they hold anything else."""
-        compiles = self._large_pieces > self._config.compile_after_pieces
-        return number_columns(data, self._dialect.delimiter, width, compiles=compiles)
+        return number_columns(rows.data, self._dialect.delimiter, width, compiles=rows.compiles)
 
     def _decode_numbers(self, columns: list[TextColumn]) -> RecordBatch:
         number_N = np.arange(len(columns[0])) + self._next_line
