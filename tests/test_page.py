@@ -26,6 +26,12 @@ def plotly_address(api: Shown) -> str:
     return found[1]
 
 
+def own_address(api: Shown, name: str) -> str:
+    found = re.search(r'"(/page/[0-9a-f]+/)main\.js"', api.client().get("/").text)
+    assert found
+    return found[1] + name
+
+
 def test_every_view_is_an_address_of_the_same_document(api: Shown) -> None:
     plain = api.client().get("/?view=alerts")
     view = api.client().get("/?run=0123456789abcdef&view=ranks&attempt=0&from=3&to=9&by=host")
@@ -41,7 +47,7 @@ def test_what_the_document_loads_is_there_and_all_of_it_is_ours(api: Shown) -> N
     modules = {name for name in loaded if name.endswith(".js") and "plotly" not in name}
     while (
         missing := {
-            f"/page/{name}"
+            f"{module.rpartition('/')[0]}/{name}"
             for module in modules
             for name in re.findall(r'from "\./([^"]+)"', client.get(module).text)
         }
@@ -58,17 +64,38 @@ def test_a_type_is_stated_and_not_to_be_guessed(api: Shown) -> None:
     client = api.client()
     kinds = {"main.js": "text/javascript", "style.css": "text/css", "icon.svg": "image/svg+xml"}
     for name, kind in kinds.items():
-        headers = client.get(f"/page/{name}").headers
+        headers = client.get(own_address(api, name)).headers
         assert headers["content-type"].startswith(kind)
         assert headers["x-content-type-options"] == "nosniff"
         assert "default-src 'none'; script-src 'self'" in headers["content-security-policy"]
 
 
-def test_our_own_files_are_asked_for_again_and_not_sent_again(api: Shown) -> None:
-    first = api.client().get("/page/main.js")
-    again = api.client().get("/page/main.js", headers={"If-None-Match": first.headers["etag"]})
+def test_our_own_files_are_kept_for_as_long_as_their_address_is_used(api: Shown) -> None:
+    first = api.client().get(own_address(api, "main.js"))
+    assert "immutable" in first.headers["cache-control"]
+
+
+def test_a_file_of_another_release_is_sent_as_it_is_now_and_asked_for_again(api: Shown) -> None:
+    first = api.client().get("/page/0123456789abcdef/main.js")
+    again = api.client().get("/page/f/main.js", headers={"If-None-Match": first.headers["etag"]})
+    assert first.content == api.client().get(own_address(api, "main.js")).content
     assert first.headers["cache-control"] == "no-cache"
     assert (again.status_code, again.content) == (304, b"")
+
+
+def test_modules_are_fetched_beside_the_first_and_plotly_where_there_are_curves(
+    api: Shown,
+) -> None:
+    def preloaded(path: str, kind: str) -> list[str]:
+        return re.findall(rf'<link rel="{kind}".* href="[^"]*/([^"/]+)">', api.client().get(path).text)
+
+    modules = preloaded("/", "modulepreload")
+    assert {"main.js", "run.js", "chart.js", "mini.js"} <= set(modules)
+    assert len(modules) == len(set(modules))
+    assert "heatmap.js" not in modules
+    assert not preloaded("/", "preload")
+    (charts,) = preloaded("/?run=0123456789abcdef", "preload")
+    assert charts == plotly_address(api).rpartition("/")[2]
 
 
 def test_plotly_is_that_of_the_installed_package_packed_and_kept_for_long(api: Shown) -> None:
@@ -98,7 +125,9 @@ def test_a_client_that_does_not_unpack_gets_plotly_plain(api: Shown, encoding: s
     "name", ["../routes.py", "..%2froutes.py", "%2e%2e/routes.py", "index.html", "plotly-0.0.1.min.js", "x"]
 )
 def test_nothing_but_the_files_of_the_page_can_be_asked_for(api: Shown, name: str) -> None:
-    assert api.client().get(f"/page/{name}").status_code == 404
+    release = own_address(api, "main.js").rpartition("/")[0]
+    for folder in ("/page", release, "/page/other"):
+        assert api.client().get(f"{folder}/{name}").status_code == 404
 
 
 def test_the_page_comes_without_a_token_and_what_it_would_show_does_not(api: Shown) -> None:
@@ -106,7 +135,7 @@ def test_the_page_comes_without_a_token_and_what_it_would_show_does_not(api: Sho
         create_token(db, "oncall", ("read",), api.now())
     client = api.client()
     assert client.get("/").status_code == 200
-    assert client.get("/page/main.js").status_code == 200
+    assert client.get(own_address(api, "main.js")).status_code == 200
     assert client.get("/v1/runs").status_code == 401
     assert client.post("/page/main.js").status_code == 401
 

@@ -33,10 +33,13 @@ _TYPES: Mapping[str, str] = {
     ".svg": "image/svg+xml",
 }
 _DOCUMENT = "index.html"
+_FIRST = "main.js"
+"""The module that the document starts."""
+_IMPORTED = re.compile(rb'\bfrom "\./([^"]+)";')
 _REVALIDATE = "no-cache"
-"""Our own files are asked for each time, and answered with 304: a new release shows at once."""
+"""Asked for each time, and answered with 304 where it is the same."""
 _FOR_A_YEAR = "public, max-age=31536000, immutable"
-"""plotly.js has its version in its name, so what a name stands for never changes."""
+"""An address with a version in it: what it stands for never changes."""
 
 _MAX_TEXT = 1024
 """Characters of a name of a host or metric in an address, or of what is looked for."""
@@ -53,7 +56,6 @@ class File:
     body: bytes
     media_type: str
     etag: str
-    cache: str = _REVALIDATE
     encoding: str = ""
 
 
@@ -70,12 +72,13 @@ class Plotly:
         body = self._gzipped() if is_packed else self._plain()
         encoding = "gzip" if is_packed else ""
         etag = f'"plotly-{self.version}{"-gzip" if is_packed else ""}"'
-        return File(body, _TYPES[".js"], etag, _FOR_A_YEAR, encoding)
+        return File(body, _TYPES[".js"], etag, encoding)
 
     def _gzipped(self) -> bytes:
         with self._lock:
-            # mtime: the same bytes from every process behind one address
-            self._packed = self._packed or gzip.compress(self._plain(), mtime=0)
+            # mtime: the same bytes from every process behind one address; the first reader waits for this,
+            # and a higher level takes twice as long for 2 % less
+            self._packed = self._packed or gzip.compress(self._plain(), 6, mtime=0)
         return self._packed
 
     @staticmethod
@@ -84,13 +87,40 @@ class Plotly:
         return resources.files("plotly").joinpath("package_data/plotly.min.js").read_bytes()
 
 
+class OwnFiles:
+    """Modules, styles and icon, at addresses that name their release: what a browser has it keeps."""
+
+    def __init__(self, files: Mapping[str, File]) -> None:
+        self._files = files
+        self.release = _digest("".join(f"{name} {files[name].etag}\n" for name in sorted(files)).encode())
+
+    def preloads(self) -> str:
+        """A link for each module that the first one needs, so that they are fetched at once, not in turn."""
+        found, reached = [_FIRST], 0
+        while reached < len(found):
+            named = _IMPORTED.findall(self._files[found[reached]].body)
+            found += [name for name in map(bytes.decode, named) if name not in found]
+            reached += 1
+        links = (f'<link rel="modulepreload" href="/page/{self.release}/{name}">' for name in found)
+        return "\n".join(links)
+
+    def send(self, request: Request, release: str, name: str) -> Response:
+        """A file as it is now; a page opened before, or made by another process, may name another."""
+        if name not in self._files:
+            raise not_found("file", name)
+        return _send(request, self._files[name], _FOR_A_YEAR if release == self.release else _REVALIDATE)
+
+
 class Document:
     """The one document of all views: plain, or with what can be read of a view before any script."""
 
-    def __init__(self, template: File, plotly: Plotly) -> None:
+    def __init__(self, template: File, plotly: Plotly, own: OwnFiles) -> None:
         told = template.body.replace(b"{plotly}", plotly.name.encode())
-        self._parts = re.split(rb"\{title\}|\{view\}", told)
-        self.plain = _file(_DOCUMENT, self._joined("firstfault", ""))
+        told = told.replace(b"{modules}", own.preloads().encode()).replace(b"{release}", own.release.encode())
+        # beside the modules, not after them
+        self._charts = f'<link rel="preload" as="script" href="/page/{plotly.name}">'
+        self._parts = re.split(rb"\{title\}|\{charts\}|\{view\}", told)
+        self.plain = _file(_DOCUMENT, self._joined("firstfault", "", ""))
 
     def page(
         self,
@@ -123,16 +153,19 @@ class Document:
         served = serve_view(
             request, context_of(request), view=named, run=run, incident=incident, wanted=wanted
         )
-        return _send(request, self.plain) if served is None else self.filled(served)
+        if served is None:
+            return _send(request, self.plain, _REVALIDATE)
+        return self.filled(served, has_charts=run is not None or incident is not None)
 
-    def filled(self, served: Served) -> Response:
+    def filled(self, served: Served, *, has_charts: bool) -> Response:
         """With data in it, so that nothing on the way and no disk keeps it."""
-        body = self._joined(escape(clean(served.title, 80)), served.body)
+        title = escape(clean(served.title, 80))
+        body = self._joined(title, self._charts if has_charts else "", served.body)
         return Response(body, media_type=self.plain.media_type, headers={"Vary": "Accept-Encoding"})
 
-    def _joined(self, title: str, view: str) -> bytes:
-        before, between, after = self._parts
-        return before + title.encode() + between + view.encode() + after
+    def _joined(self, *given: str) -> bytes:
+        first, *rest = self._parts
+        return first + b"".join(text.encode() + part for text, part in zip(given, rest, strict=True))
 
 
 def make_page_router() -> APIRouter:
@@ -142,17 +175,20 @@ def make_page_router() -> APIRouter:
     router = APIRouter(include_in_schema=False)
     plotly = Plotly()
     files = _load()
-    document = Document(files.pop(_DOCUMENT), plotly)
+    template = files.pop(_DOCUMENT)
+    own = OwnFiles(files)
 
-    router.add_api_route("/", document.page, methods=["GET"])
+    router.add_api_route("/", Document(template, plotly, own).page, methods=["GET"])
 
     @router.get("/page/{name}")
-    def part(request: Request, name: str) -> Response:
-        if name == plotly.name:
-            return _send(request, plotly.file(is_packed=_unpacks_gzip(request)))
-        if name not in files:
+    def library(request: Request, name: str) -> Response:
+        if name != plotly.name:
             raise not_found("file", name)
-        return _send(request, files[name])
+        return _send(request, plotly.file(is_packed=_unpacks_gzip(request)), _FOR_A_YEAR)
+
+    @router.get("/page/{release}/{name}")
+    def part(request: Request, release: str, name: str) -> Response:
+        return own.send(request, release, name)
 
     return router
 
@@ -165,7 +201,11 @@ def _load() -> dict[str, File]:
 
 def _file(name: str, body: bytes) -> File:
     media_type = _TYPES.get("." + name.rpartition(".")[2], "text/html; charset=utf-8")
-    return File(body, media_type, f'"{blake2b(body, digest_size=16).hexdigest()}"')
+    return File(body, media_type, f'"{_digest(body)}"')
+
+
+def _digest(body: bytes) -> str:
+    return blake2b(body, digest_size=16).hexdigest()
 
 
 def _unpacks_gzip(request: Request) -> bool:
@@ -180,8 +220,8 @@ def _unpacks_gzip(request: Request) -> bool:
     return False
 
 
-def _send(request: Request, file: File) -> Response:
-    headers = {"ETag": file.etag, "Cache-Control": file.cache, "Vary": "Accept-Encoding"}
+def _send(request: Request, file: File, cache: str) -> Response:
+    headers = {"ETag": file.etag, "Cache-Control": cache, "Vary": "Accept-Encoding"}
     if file.encoding:
         headers["Content-Encoding"] = file.encoding
     if tag_matches(request.headers.getlist("if-none-match"), file.etag, is_weak_fine=True):

@@ -46,15 +46,16 @@ export class Charts {
     if (this.#onset !== null) zoom(this.#onset);
   }
 
-  /** Draw what `told` (run, verdict, incident, view) needs; a run that lives is drawn anew now and then. */
-  async show(told, signal) {
+  /** Draw what `told` (run, verdict, incident, view) needs; a run that lives is drawn anew now and then.
+   *  `asked` is what `askCurves` gave, where it was called before. */
+  async show(told, signal, asked = null) {
     const print = JSON.stringify([told.incident, told.view, told.verdict.annotations]);
     if (print === this.#print && Date.now() - this.#shownAt < AT_LEAST_MS) return;
     this.#print = print;
     this.#shownAt = Date.now();
     const all = told.verdict.coverage.metrics;
     const metrics = chosen(all, told);
-    const answers = await Promise.all(metrics.map((metric) => curve(told, metric, signal)));
+    const answers = await (asked ?? askCurves(told, signal));
     const kept = answers.filter((one) => one?.columns.iteration.length);
     this.#say(kept, told);
     fill(this.legend, [kept.length, told.verdict.coverage.ranks, told.incident?.first.ranks], () => (kept.length ? legend(told) : []));
@@ -62,7 +63,7 @@ export class Charts {
     fill(this.more, [metrics, all, told.view, kept[0]?.attempts], () => [...choice(metrics, all), kept.length ? attemptChoice(kept[0]) : null]);
     for (const [metric, { box }] of this.#places) box.hidden = !kept.some((one) => one.metric === metric);
     if (!kept.length) return;
-    const library = await fetchPlotly();
+    const library = await loadPlotly();
     if (library === null) {
       this.heading.textContent = "The drawing library could not be loaded.";
       return;
@@ -159,6 +160,11 @@ function choice(shown, all) {
   return [...(shown.length > 1 ? taken : []), rest.length ? select : null];
 }
 
+/** The answers of the API for the curves that `told` (run, verdict, incident, view) needs. */
+export function askCurves(told, signal) {
+  return Promise.all(chosen(told.verdict.coverage.metrics, told).map((metric) => curve(told, metric, signal)));
+}
+
 async function curve({ run, incident, view }, metric, signal) {
   const asked = new URLSearchParams({ metric, points: String(POINTS) });
   const attempt = view.attempt ?? incident?.first.attempt;
@@ -215,11 +221,16 @@ function decoded(text) {
   }
 }
 
-/** plotly.js, fetched once; null, and to be tried again, where that failed. */
+/** Have the browser fetch plotly.js, which `loadPlotly` then runs: that keeps the page from answering for a moment. */
 export function fetchPlotly() {
-  const address = document.querySelector("meta[name=plotly]").content;
+  const href = addressOfPlotly();
+  if (document.querySelector(`link[rel=preload][href="${href}"]`) === null) document.head.append(h("link", { rel: "preload", as: "script", href }));
+}
+
+/** plotly.js, run once; null, and to be tried again, where it could not be fetched. */
+export function loadPlotly() {
   plotly ??= new Promise((done) => {
-    const script = h("script", { src: address });
+    const script = h("script", { src: addressOfPlotly() });
     script.addEventListener("load", () => done(globalThis.Plotly));
     script.addEventListener("error", () => {
       plotly = null;
@@ -228,4 +239,8 @@ export function fetchPlotly() {
     document.head.append(script);
   });
   return plotly;
+}
+
+function addressOfPlotly() {
+  return document.querySelector("meta[name=plotly]").content;
 }

@@ -2,7 +2,7 @@
 
 import { go, link } from "./address.js";
 import { get } from "./api.js";
-import { Charts, fetchPlotly } from "./charts.js";
+import { Charts, askCurves, fetchPlotly, loadPlotly } from "./charts.js";
 import { brief, fill, h, visible, wholeName } from "./dom.js";
 import { Actions } from "./actions.js";
 import { evidenceOf } from "./evidence.js";
@@ -19,7 +19,7 @@ let actions = null;
 /** Show a run, or one of its incidents, in `root`; resolves once the words are there, then the curves. */
 export async function showRun(root, view, signal, again) {
   fetchPlotly(); // beside what the words need, not after it
-  const told = await ask(view, signal);
+  const told = await ask(view, signal, root.dataset.view ?? "");
   const { run, verdict, one } = told;
   document.title = `${run.run.slice(0, 60)} – firstfault`;
   if (root.dataset.view !== `run ${run.run_id}`) lay(root, run.run_id, again);
@@ -36,7 +36,7 @@ export async function showRun(root, view, signal, again) {
   bind({ ...keysOf(run, told.incidents, one, view), ...(one === null ? {} : actions.keys()) });
   fill(part("others"), [told.incidents, one?.id], () => others(told.incidents, one, run));
   fill(part("coverage"), verdict.coverage, () => coverage(verdict.coverage));
-  await charts.show({ run, verdict, incident: one?.incident ?? null, view }, signal);
+  await charts.show({ run, verdict, incident: one?.incident ?? null, view }, signal, told.curves);
 }
 
 /** Which of several incidents this is, and the way to the others. */
@@ -66,7 +66,7 @@ function keysOf(run, incidents, one, view) {
   };
 }
 
-async function ask(view, signal) {
+async function ask(view, signal, shown) {
   const incident = async (id) => (id === null ? null : get(`/v1/incidents/${encodeURIComponent(id)}`, signal));
   const given = await incident(view.incident);
   const base = `/v1/runs/${encodeURIComponent(view.run ?? given.run_id)}`;
@@ -74,6 +74,10 @@ async function ask(view, signal) {
   // without one named, the incident that the run's sentence is about, unless it came and went by itself
   const root = verdict.incidents.find((one) => one.id === run.incident_id && one.certainty !== "recovered");
   const id = given?.id ?? root?.id ?? null;
+  const isFirst = shown !== `run ${run.run_id}`;
+  const curves = isFirst ? askCurves({ run, verdict, incident: given?.incident ?? root ?? null, view }, signal) : null;
+  curves?.catch(() => {}); // told where they are waited for
+  if (isFirst && verdict.coverage.metrics.length) loadPlotly(); // runs while the service reads what was asked for
   // at once: each further turn to the service is one more that the reader waits for
   const [{ items }, one, changes] = await Promise.all([
     get(`/v1/incidents?run=${encodeURIComponent(run.run)}`, signal),
@@ -82,7 +86,7 @@ async function ask(view, signal) {
   ]);
   // by where they lie in the run: the first is the root
   items.sort((a, b) => a.first.attempt - b.first.attempt || a.first.iteration - b.first.iteration);
-  return { run, verdict, incidents: items, one, changes };
+  return { run, verdict, incidents: items, one, changes, curves };
 }
 
 function lay(root, runId, again) {

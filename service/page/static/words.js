@@ -13,6 +13,9 @@ export const LABELS = {
 // a shape of its own for each, so that colour is never needed
 const SHAPES = { critical: "◆", warning: "▲", info: "●", none: "○" };
 
+// made once, when the first moment is shown: the first takes fifty milliseconds
+const FORMATS = {};
+
 /** `replica_divergence` → `replica divergence`. */
 export function spaced(word) {
   return String(word).replaceAll("_", " ");
@@ -37,15 +40,25 @@ export function moment(iso) {
   if (!iso) return h("span", null, "–");
   const date = new Date(iso);
   const isToday = date.toDateString() === new Date().toDateString();
-  const shown = isToday ? date.toLocaleTimeString() : date.toLocaleString();
+  const shown = isToday ? inTime(date) : inDays(date);
   return h("time", { datetime: iso, title: `${iso.replace("T", " ").replace("Z", "")} UTC` }, shown);
+}
+
+function inTime(date) {
+  FORMATS.time ??= new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+  return FORMATS.time.format(date);
+}
+
+function inDays(date) {
+  FORMATS.days ??= new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "medium" });
+  return FORMATS.days.format(date);
 }
 
 /** How long ago; the moment itself on hovering. It keeps its age while it is shown. */
 export function ago(iso) {
   if (!iso) return h("span", null, "–");
   const date = new Date(iso);
-  return h("time", { datetime: iso, class: "ago", title: `${date.toLocaleString()}; ${iso.replace("T", " ").replace("Z", "")} UTC` }, age(date));
+  return h("time", { datetime: iso, class: "ago", title: `${inDays(date)}; ${iso.replace("T", " ").replace("Z", "")} UTC` }, age(date));
 }
 
 function age(date) {
