@@ -9,7 +9,7 @@ import { counted, number } from "./words.js";
 
 const MOST = 4;
 const MOST_CHOSEN = 12;
-const POINTS = 1000;
+const POINTS = 600; // about as many as a chart is wide: extremes stay in any number
 const MARGIN = 64; // iterations on both sides of an onset: enough to see what was normal
 const AT_LEAST_MS = 2_000;
 const MOST_LINES = 64; // more single ranks than these are a blot

@@ -137,7 +137,6 @@ function begin() {
   document.getElementById("forget").hidden = !token();
   live.retry();
   visit();
-  look();
 }
 
 /** What is wrong with the service itself. */
@@ -179,6 +178,7 @@ function linked(line) {
 
 live.addEventListener("state", () => {
   badge();
+  if (live.state === "polling") look();
   if (live.state !== "live") return;
   look();
   refresh(); // what was asked for in vain while it was away

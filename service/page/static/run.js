@@ -36,6 +36,7 @@ export async function showRun(root, view, signal, again) {
   bind({ ...keysOf(run, told.incidents, one, view), ...(one === null ? {} : actions.keys()) });
   fill(part("others"), [told.incidents, one?.id], () => others(told.incidents, one, run));
   fill(part("coverage"), verdict.coverage, () => coverage(verdict.coverage));
+  await new Promise((resume) => setTimeout(resume)); // the words are seen before a curve is drawn
   await charts.show({ run, verdict, incident: one?.incident ?? null, view }, signal, told.curves);
 }
 
