@@ -102,6 +102,17 @@ def test_an_evaluation_right_before_the_boundary_changes_no_canary() -> None:
     assert found[0] == found[1]
 
 
+def test_a_canary_leaves_the_compiler_alone_which_takes_seconds_to_load(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("torch._inductor")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch._inductor", None)  # loading it raises
+    before = torch.get_deterministic_debug_mode()
+    assert len(train(small_model(), canary_every(4), 12).of("canary_checksum")) > 1
+    assert torch.get_deterministic_debug_mode() == before
+
+
 def test_a_canary_repeats_itself_and_its_batches_change() -> None:
     board = train(small_model(), canary_every(4), 60)
     first, again = board.of("canary_checksum"), board.of("repeat_checksum/canary")

@@ -160,12 +160,12 @@ def _rounds_in(seconds: float, workload: Workload) -> int:
 @contextmanager
 def _deterministic() -> Iterator[None]:
     """Deterministic kernels; where one does not exist the ranks will say that the job is not."""
-    before = torch.are_deterministic_algorithms_enabled()
+    before = torch.get_deterministic_debug_mode()
     # Read when the library is first used: without it products may split their sums differently each time.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.set_deterministic_debug_mode("warn")  # and does not load the compiler, as its other name does
     torch.backends.cudnn.benchmark = False
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before)
+        torch.set_deterministic_debug_mode(before)

@@ -39,6 +39,9 @@ _RECEIVED = ("broadcast", "recv", "wait_tensor", "scatter_", "barrier", "check_f
 _SENT = ("input", "tensor")
 """How the operators begin the names of what they read; outputs come under names of their own."""
 
+_WARN = 1
+"""Of torch's modes of determinism the one in which a kernel that has no other form runs as it is."""
+
 LossOf = Callable[[nn.Module, "Batch"], torch.Tensor]
 
 
@@ -171,21 +174,20 @@ def _kernels(is_deterministic: bool) -> Iterator[None]:
     if not is_deterministic:
         yield
         return
-    before, only_warned = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
+    before = torch.get_deterministic_debug_mode()
     memory: Any = torch.utils.deterministic  # a module that stands in for itself, with a property
     benchmark, filling = torch.backends.cudnn.benchmark, memory.fill_uninitialized_memory
     try:
-        torch.use_deterministic_algorithms(True, warn_only=not before or only_warned)
+        # Its other name, `use_deterministic_algorithms`, would load the compiler (seconds, in the midst of
+        # training) and take over what the trainer told that.
+        torch.set_deterministic_debug_mode(before or _WARN)
         torch.backends.cudnn.benchmark = False
         memory.fill_uninitialized_memory = False
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        torch.use_deterministic_algorithms(before, warn_only=only_warned)
+        torch.set_deterministic_debug_mode(before)
         torch.backends.cudnn.benchmark = benchmark
         memory.fill_uninitialized_memory = filling
 
