@@ -17,6 +17,7 @@ from torch import nn
 
 from firstfault.torch_metrics import Watch, WatchConfig, checksum, hex_of
 
+from .probe_job import launch
 from .watch_builders import ListProbe, batch, small_model
 
 ITERATIONS = 3
@@ -77,12 +78,16 @@ JOBS = {
 
 
 def main() -> None:
-    """``RANK WORLD_SIZE FOLDER JOB…``: what every job said and ended with, as JSON in the folder."""
-    rank, world_size, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    """``WORLD_SIZE FOLDER JOB…``: what every job said and ended with on each rank, as JSON in the folder."""
+    world_size, folder = int(sys.argv[1]), Path(sys.argv[2])
+    sys.exit(launch(world_size, lambda rank: _rank(rank, world_size, folder)))
+
+
+def _rank(rank: int, world_size: int, folder: Path) -> None:
     torch.set_num_threads(1)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world_size)
-    found = {name: _both(JOBS[name], rank, world_size) for name in sys.argv[4:]}
+    found = {name: _both(JOBS[name], rank, world_size) for name in sys.argv[3:]}
     (folder / f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
     dist.barrier()
     dist.destroy_process_group()

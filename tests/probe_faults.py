@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import distributed, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
 
 from firstfault.torch_metrics.passes import is_backward_running
 
@@ -78,9 +79,7 @@ class Injector:
 
     def all_reduce(self, bucket: Any) -> torch.futures.Future[torch.Tensor]:
         """The mean over ranks, as a communication hook: what goes in and what comes out is struck."""
-        self.in_place("reduce_in", bucket.buffer())
-        if self.at("dropped") is not None:
-            bucket.buffer().zero_()
+        self.strike_input(bucket.buffer())
         everybody = distributed.group.WORLD
         assert everybody is not None, "the group is there before the first bucket"
         mean = allreduce_hook(everybody, bucket)
@@ -88,9 +87,42 @@ class Injector:
 
     def _result(self, done: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
         result = done.value()
+        self.strike_result(result)
+        return result
+
+    def strike_input(self, buffer: torch.Tensor) -> None:
+        """What this rank hands to the reduction goes wrong, or is lost as a whole."""
+        self.in_place("reduce_in", buffer)
+        if self.at("dropped") is not None:
+            buffer.zero_()
+
+    def strike_result(self, result: torch.Tensor) -> None:
+        """What this rank, or every one, gets back is wrong."""
         self.in_place("reduce_out", result)
         self.in_place("reduce_all", result)
-        return result
+
+
+class FaultyReduceScatter(DefaultReduceScatter):
+    """The reduction of ``fully_shard``, as a trainer may bring one: struck on its way in and out."""
+
+    def __init__(self, injector: Injector) -> None:
+        super().__init__()
+        self._injector = injector
+
+    def __call__(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor: torch.Tensor,
+        group: distributed.ProcessGroup,
+        op: Any,
+        async_op: bool = False,
+    ) -> distributed.Work | None:
+        """Reduce, and wait for it."""
+        self._injector.strike_input(input_tensor)
+        work = super().__call__(output_tensor, input_tensor, group, op, async_op)
+        assert work is None, "asked for at once"
+        self._injector.strike_result(output_tensor)
+        return work
 
 
 class FaultyLinear(nn.Linear):

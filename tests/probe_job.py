@@ -8,6 +8,7 @@ already, and runs several trainings one after another in the same process group.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import socket
@@ -20,13 +21,14 @@ from typing import Any
 
 import torch
 from torch import distributed, nn
+from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import firstfault
 from firstfault.torch_metrics import WatchConfig
 
-from .probe_faults import FaultyLinear, Injector, ProcessFault
+from .probe_faults import FaultyLinear, FaultyReduceScatter, Injector, ProcessFault
 from .probe_layouts import found_layouts
 
 WIDTH, DEPTH, SAMPLES = 16, 3, 8
@@ -49,7 +51,7 @@ class Case:
     canary_every: int = 0
     """Iterations between canaries; 0: as often as their cost allows."""
     comm_hook: bool = False
-    """Whether the trainer brings a communication hook of its own: it is where a reduction is struck."""
+    """Whether the trainer brings a reduction of its own (DDP: a hook): it is where a reduction is struck."""
     recompute: bool = False
     """Whether the activations of the layers are computed again in the backward pass."""
     probe: bool = True
@@ -135,15 +137,22 @@ class Training:
         self.net = Net(self.injector, case.recompute)
         self.model = wrapped(self.net, case.wrap, ranks)
         if case.comm_hook:
-            assert isinstance(self.model, DistributedDataParallel), "only it takes hooks"
-            # a lambda, since torch refuses annotations that are text
-            self.model.register_comm_hook(None, lambda _, bucket: self.injector.all_reduce(bucket))
+            self._bring_a_reduction()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
         self.scaler = (
             torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=50)
             if case.precision == "fp16"
             else None
         )
+
+    def _bring_a_reduction(self) -> None:
+        """The trainer's own, which can be struck."""
+        if isinstance(self.model, FSDPModule):
+            self.model.set_custom_reduce_scatter(FaultyReduceScatter(self.injector))
+        else:
+            assert isinstance(self.model, DistributedDataParallel), "only these two take one"
+            # a lambda, since torch refuses annotations that are text
+            self.model.register_comm_hook(None, lambda _, bucket: self.injector.all_reduce(bucket))
 
     def run(self, probe: firstfault.Probe | None) -> None:
         """All iterations."""
@@ -232,7 +241,7 @@ def run_rank(spec: JobSpec, rank: int) -> None:
         MASTER_PORT=str(spec.port),
     )
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
+    torch.set_deterministic_debug_mode("error")
     distributed.init_process_group("gloo")
     try:
         if spec.layouts:
@@ -271,6 +280,7 @@ def run_case(spec: JobSpec, case: Case, rank: int) -> None:
 
 def launch(ranks: int, body: Callable[[int], None]) -> int:
     """Run ``body`` in a process a rank; how many failed."""
+    importlib.import_module("torch._dynamo")  # DDP does, in seconds: once, before the ranks part
     children = []
     for rank in range(ranks):
         child = os.fork()

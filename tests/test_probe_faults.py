@@ -162,6 +162,34 @@ SHARDED = [
     Struck(site="forward", value="inf", seen_by="nonfinite_loss", label="nan", wrap="fsdp"),
     Struck(site="weight_grad", value="64", seen_by="local_grad_norm", wrap="fsdp"),
     Struck(site="loss_function", value="nan", seen_by="nonfinite_loss", label="nan", wrap="hsdp"),
+    Struck(site="act_grad", value="64", seen_by="act_grad_norm/layers.0", wrap="fsdp"),
+    Struck(
+        site="recompute",
+        value="64",
+        seen_by="repeat_checksum/act/layers.1.up",
+        label="silent_drift",
+        wrap="fsdp",
+    ),
+    # what goes wrong on the way in comes out at whoever holds that part of the sum
+    Struck(site="reduce_in", value="-64", seen_by="grad_sketch_out/0", seen_on=(0,), wrap="fsdp"),
+    Struck(
+        site="dropped",
+        value="0",
+        seen_by="grad_sketch_out/0",
+        seen_on=EVERYWHERE,
+        label="silent_drift",
+        is_late=True,
+        wrap="fsdp",
+    ),
+    Struck(site="reduce_out", value="64", seen_by="grad_sketch_out/0", wrap="fsdp"),
+    # any rank that the sum passed on its way may have done it
+    Struck(site="reduce_out", value="nan", seen_by="nonfinite_reduced", label="nan", named=(), wrap="fsdp"),
+    Struck(site="reduce_all", value="64", seen_by="grad_sketch_out/0", seen_on=EVERYWHERE, wrap="fsdp"),
+    Struck(
+        site="moment", value="16", seen_by="optim_checksum", label="silent_drift", named=(0, 2), wrap="hsdp"
+    ),
+    Struck(site="second_moment", value="16", seen_by="optim_checksum", wrap="fsdp"),
+    Struck(site="loss_scale", value="4", seen_by="grad_sketch_in/0", precision="fp16", wrap="fsdp"),
 ]
 FAULTS = [*FINITE, *NONFINITE, *SHARDED]
 CANARY = 4

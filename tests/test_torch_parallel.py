@@ -44,20 +44,17 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 
 def launched(world_size: int, jobs: list[str], folder: Path) -> Results:
-    command = [sys.executable, "-m", "tests.parallel_jobs"]
-    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
-    ranks = [
-        subprocess.Popen(
-            [*command, str(rank), str(world_size), str(folder), *jobs],
-            env=environ,
-            cwd=Path(__file__).parent.parent,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(world_size)
-    ]
-    told = [rank.communicate(timeout=200)[1] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0] * world_size, "\n".join(told)
+    command = [sys.executable, "-m", "tests.parallel_jobs", str(world_size), str(folder), *jobs]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        cwd=Path(__file__).parent.parent,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
     return Results([json.loads((folder / f"{rank}.json").read_text()) for rank in range(world_size)])
 
 
