@@ -61,13 +61,17 @@ _EXAMPLE = {
     "local_grad_norm": "NaN",
     "param_checksum": "9f3ab1c204d7e655",
 }
-_TEXT = {"type": "string", "pattern": "^[ -~]{1,256}$"}
+_NAME = {
+    "type": "string",
+    # at most 256 bytes of UTF-8, in which a character has up to four
+    "pattern": "^([ -~]{1,256}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,64})$",
+}
 _RECORD: dict[str, Any] = {
     COMPONENT: "TelemetryRecord",
     "type": "object",
     "required": ["run", "rank", "iteration"],
     "properties": {
-        "run": {**_TEXT, "description": "Name of the training job."},
+        "run": {**_NAME, "description": "Name of the training job: text without control characters."},
         "rank": {"type": "integer", "minimum": 0, "maximum": MAX_RANK},
         "iteration": {"type": "integer", "minimum": 0, "maximum": MAX_ITERATION},
         "attempt": {"type": "integer", "minimum": 0, "maximum": MAX_ATTEMPT},
