@@ -7,7 +7,7 @@ middle is read up to there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +20,9 @@ from .errors import UnreadableInput
 from .json_reference import parsed
 from .json_rows import JsonRows, require_numbers
 from .json_trees import Found, find_records
+from .log_exports import exported_lines
 from .log_reader import FileConfig, Understood
+from .prometheus import Series, records_of, series_of
 from .role_words import words_of
 from .roles import Part, Role, meaning_of
 from .value_columns import flat
@@ -38,7 +40,13 @@ def read(path: Path, defaults: Defaults, config: FileConfig) -> Iterator[tuple[R
     """The records of a document in order."""
     value, remarks = _parse(path)
     if isinstance(value, dict) and is_notebook(value):
-        yield from _read_notebook(value, path, defaults, config)
+        yield from _read_text(text_of_notebook(value), "what a notebook printed", path, defaults, config)
+        return
+    if (series := series_of(value)) is not None:
+        yield from _read_series(series, path, defaults, config)
+        return
+    if (export := exported_lines(value)) is not None:
+        yield from _read_text(export.text, f"text log, {export.where}", path, defaults, config)
         return
     found = find_records(value, _series_name(path))
     if found is None:
@@ -56,15 +64,42 @@ def read(path: Path, defaults: Defaults, config: FileConfig) -> Iterator[tuple[R
         yield batch, _understood(rows, found, value, remarks, start + len(part))
 
 
-def _read_notebook(
-    value: Mapping[str, object], path: Path, defaults: Defaults, config: FileConfig
+def _read_text(
+    text: str, form: str, path: Path, defaults: Defaults, config: FileConfig
 ) -> Iterator[tuple[RecordBatch, Understood]]:
     from .scan.scanner import TextScanner  # only text pays for it
 
     scanner = TextScanner(defaults, str(path), config.columns)
-    for batch in (scanner.decode(text_of_notebook(value).encode("utf-8", "replace")), scanner.finish()):
+    for batch in (scanner.decode(text.encode("utf-8", "replace")), scanner.finish()):
         if batch is not None:
-            yield batch, replace(scanner.understood(), format="what a notebook printed")
+            yield batch, replace(scanner.understood(), format=form)
+
+
+def _read_series(
+    series: Sequence[Series], path: Path, defaults: Defaults, config: FileConfig
+) -> Iterator[tuple[RecordBatch, Understood]]:
+    """What Prometheus scraped: the host of each rank is told with the first record of it."""
+    scraped = records_of(series, _series_name(path))
+    if not scraped.records:
+        raise UnreadableInput(f"{path}: an answer of Prometheus must hold samples, but its series are empty")
+    rows = JsonRows(scraped.records, defaults, str(path), config.columns)
+    require_numbers(rows.roles, [flat(record) for record in scraped.records[:1000]], str(path))
+    batch = rows.decode(scraped.records, range(len(scraped.records)))
+    first = {int(rank): row for row, rank in reversed(list(enumerate(batch.rank_N)))}
+    hosts = [(first[rank], "host", host) for rank, host in scraped.host_of.items() if rank in first]
+    batch = replace(batch, labels=tuple(sorted((*batch.labels, *hosts))))
+    yield (
+        batch,
+        Understood(
+            format="answer of Prometheus",
+            counter=rows.roles.counter,
+            columns=rows.roles.columns,
+            lines=len(scraped.records),
+            used_lines=len(batch),
+            padding=rows.padding,
+            remarks=(*scraped.remarks, *rows.roles.remarks),
+        ),
+    )
 
 
 def _series_name(path: Path) -> str:

@@ -10,6 +10,7 @@ from firstfault.wire import Defaults
 
 from .blocks import RecordBatch
 from .errors import UnreadableInput
+from .export_columns import export_columns
 from .log_reader import FileConfig, LineDecoder, Understood
 from .long_tables import LongTableDecoder, long_columns
 from .sniff import Dialect, Format, find_dialect
@@ -94,23 +95,23 @@ def line_decoder(
     if form is Format.JSON_LINES:
         return _of_json(head, defaults, source, config)
     if form is Format.TEXT:
-        from .scan.scanner import TextScanner  # only text logs pay for it
-
-        return TextScanner(defaults, source, config.columns, wants_times=config.wants_times)
+        return _scanner(defaults, source, config)
     raise UnreadableInput(f"{source}: must be text, but it is {form.value}")
+
+
+def _scanner(defaults: Defaults, source: str, config: FileConfig) -> LineDecoder:
+    from .scan.scanner import TextScanner  # only text logs pay for it
+
+    return TextScanner(defaults, source, config.columns, wants_times=config.wants_times)
 
 
 def _of_json(head: bytes, defaults: Defaults, source: str, config: FileConfig) -> LineDecoder:
     from .json_keys import read_keys
     from .json_lines import ForeignLinesDecoder, JsonLinesDecoder
-    from .wrapped_text import WrappedTextDecoder, text_key
+    from .wrapped_text import WrappedTextDecoder, wrapping_of
 
-    if (key := text_key(head)) is not None:
-        from .scan.scanner import TextScanner
-
-        return WrappedTextDecoder(
-            key, TextScanner(defaults, source, config.columns, wants_times=config.wants_times)
-        )
+    if (wrapping := wrapping_of(head)) is not None:
+        return WrappedTextDecoder(wrapping, _scanner(defaults, source, config))
     keys = read_keys(head, config.columns)
     if keys.is_plain:
         return JsonLinesDecoder(keys, defaults, source, config)
@@ -118,8 +119,12 @@ def _of_json(head: bytes, defaults: Defaults, source: str, config: FileConfig) -
 
 
 def _table_decoder(head: bytes, defaults: Defaults, source: str, config: FileConfig) -> LineDecoder:
-    """A table with a row for each step, or for each value."""
+    """A table with a row for each step, for each value, or for each line of a log."""
     dialect = find_dialect(head, source)
+    if (export := export_columns(dialect, head)) is not None:
+        from .wrapped_tables import WrappedTableDecoder
+
+        return WrappedTableDecoder(dialect, export, _scanner(defaults, source, config))
     columns = long_columns(dialect, head)
     if columns is not None:
         return LongTableDecoder(dialect, columns, defaults, source, config)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 
 from .errors import UnreadableInput
+from .export_columns import export_columns
 from .table_lines import cut_lines, rows_of
 from .text_pieces import lines_of
 from .written_numbers import number_of
@@ -65,7 +66,7 @@ def is_table(head: bytes) -> bool:
         dialect = find_dialect(head, "")
     except UnreadableInput:
         return False
-    if not dialect.has_header or dialect.separator:
+    if not dialect.has_header or dialect.separator or export_columns(dialect, head) is not None:
         return True
     rows = _records(head, dialect.delimiter)[1:]
     fitting = [row for row in rows if _fits(row, len(dialect.names))]

@@ -10,38 +10,46 @@ import html
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from .blocks import RecordBatch
+from .log_exports import Path, Unwrapped, are_newest_first, text_path, value_at
 from .log_reader import LineDecoder, Understood
-from .roles import Loss, meaning_of
 
-TEXT_KEYS = ("log", "message", "msg", "@message", "textPayload", "line", "text", "body")
-"""Keys that hold a line of text; the first that most lines have is it."""
-_OURS = {"run", "iteration"}
 _LOOKED_AT = 40
-_DIGIT = re.compile(r"\d|nan|inf", re.IGNORECASE)
 _CELL_ENDS = re.compile(r"</t[hd]>\s*", re.IGNORECASE)
 _ROW_ENDS = re.compile(r"</tr>|<br */?>|</div>|</p>", re.IGNORECASE)
 _TAGS = re.compile(r"<style.*?</style>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 
 
-def text_key(head: bytes) -> str | None:
-    """Under which key the lines of ``head`` hold text of a log; None if they are records themselves.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wrapping:
+    """How JSON lines hold the lines of a log."""
 
-    >>> text_key(b'{"log": "step 1 loss 2.5", "stream": "stdout"}\\n')
-    'log'
+    path: Path
+    is_newest_first: bool = False
+    ends_lines: bool = False
+    """Whether a text says by a newline that its line ends: Docker cuts long lines into several texts."""
+
+
+def wrapping_of(head: bytes) -> Wrapping | None:
+    """How the lines of ``head`` hold text of a log; None if they are records themselves.
+
+    >>> wrapping_of(b'{"log": "step 1 loss 2.5\\\\n", "stream": "stdout"}\\n')
+    Wrapping(path=('log',), is_newest_first=False, ends_lines=True)
     """
     lines = islice((line for line in head.split(b"\n") if line.strip()), _LOOKED_AT)
     objects = [found for line in lines if (found := _object(line)) is not None]
-    if not objects or any(_is_record(each) for each in objects):
+    path = text_path(objects)
+    if path is None:
         return None
-    for key in TEXT_KEYS:
-        texts = [text for each in objects if isinstance(text := each.get(key), str)]
-        if 2 * len(texts) > len(objects) and any(_DIGIT.search(text) for text in texts):
-            return key
-    return None
+    texts = [text for each in objects if isinstance(text := value_at(each, path), str)]
+    return Wrapping(
+        path=path,
+        is_newest_first=are_newest_first(objects),
+        ends_lines=path == ("log",) and any(text.endswith("\n") for text in texts),
+    )
 
 
 class WrappedTextDecoder:
@@ -50,25 +58,26 @@ class WrappedTextDecoder:
     is_wire = False
     says_attempt = False
 
-    def __init__(self, key: str, inner: LineDecoder) -> None:
-        self._key = key
-        self._inner = inner
-        self._wraps_parts = key == "log"  # Docker cuts long lines, and ends the last part with a newline
+    def __init__(self, wrapping: Wrapping, inner: LineDecoder) -> None:
+        self._path = wrapping.path
+        self._unwrapped = Unwrapped(inner, is_newest_first=wrapping.is_newest_first)
+        self._wraps_parts = wrapping.ends_lines
 
     def decode(self, data: bytes) -> RecordBatch:
         """The records of the next whole lines."""
-        texts = (each.get(self._key) for line in data.split(b"\n") if (each := _object(line)) is not None)
-        ended = (self._ended(text) for text in texts if isinstance(text, str))
-        return self._inner.decode("".join(ended).encode("utf-8", "replace"))
+        texts = (value_at(_object(line), self._path) for line in data.split(b"\n"))
+        return self._unwrapped.take(self._ended(text) for text in texts if isinstance(text, str))
 
     def finish(self) -> RecordBatch | None:
         """The records of what was held back."""
-        return self._inner.finish()
+        return self._unwrapped.finish()
 
     def understood(self) -> Understood:
         """What was understood so far."""
-        understood = self._inner.understood()
-        return replace(understood, format=f"{understood.format}, in JSON lines under {self._key!r}")
+        understood = self._unwrapped.inner.understood()
+        return replace(
+            understood, format=f"{understood.format}, in JSON lines under {'.'.join(self._path)!r}"
+        )
 
     def anew(self) -> Callable[[bytes], RecordBatch] | None:
         """None: lines depend on those before them."""
@@ -77,7 +86,6 @@ class WrappedTextDecoder:
     def _ended(self, text: str) -> str:
         if self._wraps_parts and "\n" not in text:
             return text
-        self._wraps_parts = self._wraps_parts and text.endswith("\n")
         return text if text.endswith("\n") else f"{text}\n"
 
 
@@ -133,15 +141,3 @@ def _object(line: bytes) -> dict[str, object] | None:
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
-
-
-def _is_record(found: Mapping[str, object]) -> bool:
-    """Whether an object holds a loss by itself, or is one of our own."""
-    return not found.keys().isdisjoint(_OURS) or any(
-        isinstance(value, int | float | str) and value != "" and not isinstance(value, bool) and _is_loss(key)
-        for key, value in found.items()
-    )
-
-
-def _is_loss(key: str) -> bool:
-    return meaning_of(key).loss is not Loss.NONE

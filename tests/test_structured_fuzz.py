@@ -52,6 +52,21 @@ def test_any_document_is_read_or_refused(value: Any) -> None:
     read("x.json", json.dumps(value, indent=1))
 
 
+LABELS = st.dictionaries(
+    st.sampled_from(["__name__", "rank", "instance", "pod", "split", "run", "layer"]),
+    st.sampled_from(["0", "1", "99999999999", "train_loss", "steps_total", "a:1", "", "é"]) | st.integers(),
+)
+PAIRS = st.lists(SCALARS | st.floats(0, 2e9), min_size=2, max_size=2) | SCALARS
+SERIES = st.fixed_dictionaries({"metric": LABELS}, optional={"values": st.lists(PAIRS), "value": PAIRS})
+ENTRIES = st.fixed_dictionaries({"stream": LABELS, "values": st.lists(st.lists(st.text(max_size=9)))})
+
+
+@given(st.lists(SERIES | ENTRIES, max_size=6))
+@settings(max_examples=40, deadline=None)
+def test_any_answer_of_prometheus_or_loki_is_read_or_refused(series: list[Any]) -> None:
+    read("x.json", json.dumps({"status": "success", "data": {"result": series}}))
+
+
 @given(st.lists(st.dictionaries(KEYS, VALUES, max_size=6), min_size=1, max_size=12))
 @settings(max_examples=10, deadline=None)
 def test_any_lines_of_objects_are_read_or_refused(records: list[dict[str, Any]]) -> None:
