@@ -156,6 +156,13 @@ def is_usual(value: float, floats: Numbers, knobs: Sequence[float]) -> bool:
     return knobs[RELATIVE] == 0.0 and value <= floats[USUAL_TOP] + USUAL_MARGIN
 
 
+def is_stale(ints: Counts, floats: Numbers, ring: Numbers, knobs: Sequence[float]) -> bool:
+    """Whether what is suspected was there to be confirmed and was not, so that a NaN that comes now is no end
+    of it: the curve is only where it has been, or has stayed below what lasting growth reaches."""
+    is_judged = ints[SINCE] >= PATIENCE + MINI
+    return is_judged or is_usual(ring[(ints[POINTS] - 1) % RING], floats, knobs)
+
+
 def step_of(ints: Counts, ring: Numbers) -> float:
     """Mean step from one of the last points to the next: of noise, and hardly of growth."""
     count = min(ints[POINTS], WINDOW)
@@ -236,7 +243,7 @@ def watch_broken(weight: int, ints: Counts, floats: Numbers, ring: Numbers, knob
         return END
     ints[GROWING] = growing_points(ints, floats, ring, knobs)
     ints[WHY] = BY_NONFINITE
-    if ints[PHASE] == SUSPICIOUS:
+    if ints[PHASE] == SUSPICIOUS and not is_stale(ints, floats, ring, knobs):
         # All points since the suspicion began are growth, even where they swing.
         ints[GROWING] = max(ints[GROWING], ints[SINCE] + 1)
         ints[PHASE] = EXPLODED

@@ -331,6 +331,29 @@ def test_a_norm_that_comes_back_from_a_plateau_does_not_explode() -> None:
     assert confirmed_in(loss=loss, grad_norm=norm) == []
 
 
+def test_a_nan_after_a_norm_came_back_from_a_plateau_is_not_its_end() -> None:
+    fall = np.geomspace(1.0, 0.02, 80)
+    back = np.geomspace(0.02, 0.3, 30)
+    norm = np.concatenate((fall, back, np.full(200, 0.3))) * noise(310, 0.2)
+    loss = np.concatenate((np.full(80, 3.87), np.linspace(3.87, 3.2, 230)))
+    lost = np.full(20, np.nan)
+    findings = judge(
+        Explosion(),
+        [block_of({"loss": np.append(loss, lost), "grad_norm": np.append(norm, lost)})],
+    )
+    assert any(isinstance(one, Evidence) for one in findings)
+    assert confirmed(findings) == []
+
+
+def test_a_nan_long_after_a_rise_that_did_not_last_as_an_explosion_is_not_its_end() -> None:
+    loss = np.concatenate((np.full(200, 2.0), np.full(10, 3.0), np.full(150, 2.5))) * noise(360, 0.02)
+    growth = 2.5 * np.array([1.5, 2.5, 4.0, 9.0])
+    lost = np.full(20, np.nan)
+    assert confirmed_in(loss=np.concatenate((loss, lost))) == []
+    (found,) = confirmed_in(loss=np.concatenate((loss, growth, lost)))
+    assert found.detail["growing_points"] == 4 and 358 <= found.iteration <= 361
+
+
 def test_a_norm_that_leaves_all_it_has_been_explodes_though_the_loss_falls() -> None:
     norm = np.concatenate((np.geomspace(1.0, 0.05, 200), np.geomspace(0.05, 50.0, 60))) * noise(260, 0.2)
     found = confirmed_in(loss=np.linspace(3.9, 3.2, 260), grad_norm=norm)

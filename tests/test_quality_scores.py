@@ -118,6 +118,18 @@ def test_a_tie_of_all_ranks_lists_none_and_is_a_tie_all_the_same() -> None:
 
 
 @pytest.mark.parametrize(
+    ("ranks", "is_tie", "share"), [((0, 1), True, 1.0), ((1,), False, 1.0), ((0,), False, 0.0)]
+)
+def test_of_two_replicas_the_floor_wants_both_or_the_right_one(
+    ranks: tuple[int, ...], is_tie: bool, share: float
+) -> None:
+    named = a_found(DRIFT, 500, ranks=ranks, is_tie=is_tie)
+    row = a_row(DRIFT, named, onset=500, tier=Tier.CHECKSUMS, ranks=(1,), suspects=(0, 1), replicas=2)
+    (floor,) = [one for one in floors([row]) if "one of two" in one.name]
+    assert floor.figure.value == share
+
+
+@pytest.mark.parametrize(
     ("ranks", "is_tie", "expected"),
     [((3,), False, "exact"), ((1, 3), True, "tie"), ((1,), False, "wrong"), ((), False, "none")],
 )
