@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from .drift_bend import is_lasting_bend
 from .drift_levels import (
     FIT_Y,
+    MINI_RING,
     Counts,
     Numbers,
     expected,
@@ -65,6 +66,12 @@ from .drift_tests import (
     is_step_of_size,
 )
 
+AS_MUCH = 0.7
+"""Share of a rise that an earlier one must have had, up and down again, to be one of the same kind: between
+them the curve learns, and the earlier rise is less by that."""
+AS_LONG = 1.25
+"""How much longer than the earlier one it may last."""
+
 
 def watch_suspicious(
     ints: Counts, floats: Numbers, minis: Numbers, scratch: Numbers, knobs: Sequence[float]
@@ -84,11 +91,14 @@ def watch_suspicious(
     recent = mean_minis(minis, now - 4, now) - past
     if since >= 4 and recent < 0.35 * floats[JUMP]:
         return settle(LEARNED_ON if since > HOLD else PASSED, now - 4, ints)
-    lasts = (
-        lasting_slope(ints, floats, minis, knobs)
-        if is_slope
-        else lasting_step(recent, ints, floats, minis, scratch, knobs)
-    )
+    lasts = False
+    rise = max(floats[JUMP], mean_minis(minis, tau, now) - base)
+    if not comes_again(recent if is_slope else rise, ints, minis):
+        lasts = (
+            lasting_slope(ints, floats, minis, knobs)
+            if is_slope
+            else lasting_step(recent, ints, floats, minis, scratch, knobs)
+        )
     if lasts:
         ints[PHASE] = SHIFTED
         return CONFIRMED
@@ -98,6 +108,33 @@ def watch_suspicious(
     if now - ints[SUSPECTED_AT] >= RELEASE:
         return settle(LEARNED_ON, now - SIDE, ints)
     return END
+
+
+def comes_again(rise: float, ints: Counts, minis: Numbers) -> bool:
+    """Whether the curve has risen as much before, come back from it, and may do so once more.
+
+    So it does under a learning rate that goes up and down and that nobody logged. What lasts longer than the
+    last time is no cycle.
+    """
+    now, tau = ints[MINIS], ints[TAU]
+    first = max(0, now - MINI_RING)
+    low, peak, began, longest = math.inf, 0.0, -1, 0
+    for stop in range(first + NEAR, tau + 1):
+        least = minis[(stop - 1) % MINI_RING]
+        for at in range(stop - NEAR, stop - 1):
+            least = min(least, minis[at % MINI_RING])
+        mean = mean_minis(minis, stop - NEAR, stop)
+        if began < 0:
+            low = min(low, mean)
+            # the least of them: a spike fills none
+            if least - low >= AS_MUCH * rise:
+                began, peak = stop - NEAR, least
+            continue
+        peak = max(peak, least)
+        if peak - mean >= AS_MUCH * rise:
+            longest = max(longest, stop - began)
+            low, began = mean, -1
+    return longest > 0 and now - tau <= AS_LONG * longest
 
 
 def lasting_slope(ints: Counts, floats: Numbers, minis: Numbers, knobs: Sequence[float]) -> bool:
@@ -189,6 +226,9 @@ def watch_shifted(ints: Counts, floats: Numbers, minis: Numbers) -> int:
     Until then a rise shows ever better when it began.
     """
     now, tau = ints[MINIS], ints[TAU]
+    if ints[KIND] == SLOPE and mean_minis(minis, now - 8, now) - floats[BASE] < 0.35 * floats[JUMP]:
+        # What rises slowly and comes all the way back was the schedule, or is over.
+        return settle(LEARNED_ON, now - 8, ints)
     if ints[KIND] != SLOPE and ints[MINIS] % 2 == 0:
         if learns_faster(ints, floats, minis):
             return settle(LEARNED_ON, now - 8, ints)

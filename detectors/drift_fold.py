@@ -33,6 +33,7 @@ from collections.abc import Sequence
 
 from .drift_bend import bend_score, is_lasting_bend, missed_by, watch_bend
 from .drift_course import (
+    comes_again,
     gentlest_decline,
     is_lasting_rise,
     lasting_slope,
@@ -205,6 +206,7 @@ FOLD = Fold(
     watch_bend,
     is_lasting_bend,
     is_lasting_rise,
+    comes_again,
     lasting_slope,
     gentlest_decline,
     lasting_step,

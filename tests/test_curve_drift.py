@@ -322,3 +322,39 @@ def test_a_check_that_found_something_says_that_it_ran() -> None:
         found = detector.update(block_of({"loss": curve}))
         assert any(isinstance(one, Evidence) for one in found)
         assert detector.check().state == "ran"
+
+
+def swinging(*, at: int | None = None, rise: float = 0.0, period: int = 600, points: int = 2400) -> Series:
+    """A loss that goes up at once with a rate that nobody logs, and down again by and by, cycle after cycle;
+    with a step of its own at ``at``."""
+    t = np.arange(points)
+    wave = 0.5 + 0.5 * np.cos(np.pi * (t % period) / period)
+    level = (
+        (1.2 + 3.0 * (1 + t / 30) ** -0.6) * (1 + 0.08 * wave) * np.where(t < (at or points), 1.0, 1 + rise)
+    )
+    return np.asarray(level * np.exp(ar1(points, 0.008, 0.2, np.random.default_rng(1))))
+
+
+def test_a_rise_that_came_before_and_went_away_is_confirmed_once_at_most() -> None:
+    sure = confirmed(judge(CurveDrift(), [block_of({"loss": swinging()})]))
+    assert [one for one in sure if one.alarm_iteration > 1200] == []
+
+
+def test_a_rise_beyond_those_that_came_before_is_confirmed() -> None:
+    (*_, last) = confirmed(judge(CurveDrift(), [block_of({"loss": swinging(at=2250, rise=0.15)})]))
+    assert 2245 <= last.iteration <= 2255 and int(str(last.detail["judged_at"])) <= 2300
+
+
+def test_a_spike_that_recovered_delays_no_step() -> None:
+    loss = stepped(0.05)
+    loss[500:525] *= 1.3
+    (found,) = confirmed(judge(CurveDrift(), [block_of({"loss": loss})]))
+    assert abs(found.iteration - 900) <= 5 and int(str(found.detail["judged_at"])) <= 950
+
+
+def test_a_slow_rise_that_comes_all_the_way_back_is_withdrawn() -> None:
+    t = np.arange(2000)
+    wave = np.clip(1 - np.abs(t - 1200) / 250, 0, 1)
+    loss = 2.0 * (1 + 0.08 * wave) * np.exp(ar1(2000, 0.01, 0.0, np.random.default_rng(0)))
+    findings = judge(CurveDrift(), [block_of({"loss": loss})])
+    assert any(isinstance(one, Evidence) for one in findings) and confirmed(findings) == []

@@ -74,7 +74,7 @@ def _checksums(rows: Sequence[Row]) -> Iterator[Floor]:
     yield Floor(
         name="checksum faults: one of two named, 2 replicas",
         bound=1.0,
-        # no vote decides between two; an earlier attempt that knew the true value may, and then it has to be right
+        # no vote decides between two; an earlier attempt that knew the value may, and has to be right
         figure=share_of(two, lambda row: rank_class(row) in ("tie", "exact")),
     )
 
