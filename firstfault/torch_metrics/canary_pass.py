@@ -34,8 +34,9 @@ from .sharding import local, parts_of
 FP16_SCALE = 4096.0
 """Factor of the loss under fp16: small gradients would else round to zero, and what is zero hides faults."""
 _COLLECTIVES = ("c10d", "_c10d_functional")
-_RECEIVED = ("broadcast", "recv", "wait_tensor", "scatter_", "barrier", "check_for_nan")
-"""Not hashed: receive buffers, in which there is whatever was there before, and what moves no data."""
+_SENDING = ("all", "reduce", "gather", "send")
+"""How the names of operators begin that send what a rank computed. The others read what is only being
+received (a wait, a wrapper around it), where there is whatever was there before, or move no data."""
 _SENT = ("input", "tensor")
 """How the operators begin the names of what they read; outputs come under names of their own."""
 
@@ -237,7 +238,7 @@ class _Sends(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyped in 
     def _watch(self, func: Any, args: Any) -> None:
         name = func.__name__
         is_reduce_scatter = "reduce_scatter" in name
-        if any(name.startswith(word) for word in _RECEIVED) and not is_reduce_scatter:
+        if not name.lstrip("_").startswith(_SENDING):
             return
         self.count += 1
         if self.is_sharded and func.namespace == "c10d" and not is_reduce_scatter:

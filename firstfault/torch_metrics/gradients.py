@@ -17,7 +17,7 @@ from .config import is_due
 from .counting import nonfinite_of
 from .counting import norms as norms_of
 from .reduce_scatter import ReduceScatters
-from .sharding import local, values_of
+from .sharding import holds_whole_model, local, values_of
 from .sketching import rows_of, sketch
 from .step_scalars import scale_of
 
@@ -120,11 +120,15 @@ class Gradients:
         self._watch: Watch | None = None
         self._source: Source | None = None
         self._is_by_hand = False
+        self._is_whole_model = True
 
     def attach(self, watch: Watch) -> None:
         self._watch = watch
         self._source = ReduceScatters() if ReduceScatters.fits(watch.model) else BackwardEnd()
         self._source.attach(watch, self)
+        self._is_whole_model = holds_whole_model(watch.module, watch.mesh)
+        if not self._is_whole_model:
+            watch.leave_out("grad_norm", "each rank holds a part of the model: give the whole norm to step()")
 
     def at_step(self, _: int, out: Readback) -> None:
         assert self._watch is not None and self._source is not None, "attached before the first step"
@@ -136,7 +140,7 @@ class Gradients:
             out.put("nonfinite_grad", before.bad)
         if after.squares is not None and after.bad is not None:
             out.put("nonfinite_reduced", after.bad)
-            if self._source.has_whole_result or self._is_by_hand:
+            if self._is_whole_model and (self._source.has_whole_result or self._is_by_hand):
                 out.put("grad_norm", after.squares.sqrt())
         if before.sketches and after.sketches:
             for metric, side in (("grad_sketch_in", before), ("grad_sketch_out", after)):

@@ -45,6 +45,15 @@ def scopes_of(module: nn.Module) -> dict[int, str]:
     return scopes
 
 
+def holds_whole_model(module: nn.Module, mesh: Any) -> bool:
+    """Whether each rank holds all parameters, so that the norm over those here is that of the model."""
+    axes = axes_of(mesh)
+    if any(axes.get(axis, 1) > 1 for axis in ("tp", "pp", "ep")):
+        return False
+    placements = (getattr(one, "placements", ()) for one in module.parameters())
+    return not any(one.is_shard() for placed in placements for one in placed)
+
+
 def axes_of(mesh: Any) -> dict[str, int]:
     """Sizes by axis of a device mesh, of a list of [axis, size], or of the coordinates of each rank.
 
