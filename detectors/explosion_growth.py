@@ -87,6 +87,9 @@ FALLS = 0.1
 """Share of its excess that a level may lose from one mini-block to the next: more is coming back."""
 HIGHEST_OF = 16
 """Points before growth that ends in NaN which its first point must surpass: else it is noise."""
+COMMON_RISE, COMMON_NORM_RISE = 0.05, 0.3
+"""Share of the rise that counts in the first points (see START_RISE) which is common from one of them to the
+next: a twentieth of a loss, a factor of two of a norm."""
 BACK = 4
 """Points in a row near the baseline that end a spike."""
 PATIENCE = 43
@@ -126,6 +129,12 @@ def growing_points(ints: Counts, floats: Numbers, ring: Numbers, knobs: Sequence
         top = max(top, ring[before % RING])
     while at < last and ring[(at + 1) % RING] <= top:
         at += 1
+    if ints[IN_WINDOW] < WARM:
+        # While the noise is not known, a point of common size may have gone up by chance.
+        least = knobs[START_RISE] * (COMMON_RISE if knobs[RELATIVE] > 0.0 else COMMON_NORM_RISE)
+        least *= unit_of(top, 0.0, floats[FLOOR], knobs[RELATIVE])
+        while at < last and ring[(at + 1) % RING] - top <= least:
+            at += 1
     rise = ring[last % RING] - ring[at % RING]
     unit = unit_of(ring[at % RING], 1.25 * floats[NOISE], floats[FLOOR], knobs[RELATIVE])
     noise = 5.0 * floats[NOISE] if ints[IN_WINDOW] >= WARM else 0.0
@@ -200,13 +209,12 @@ def watch_suspicious(
         return CONFIRMED
     if not is_mini or ints[SINCE] < PATIENCE:
         return END
-    hold = max(knobs[HOLD] * floats[UNIT], floats[GATE]) if knobs[HOLD] > 0 else floats[GATE]
     before = minis[(ints[MINIS] - 2) % MINI_RING]
     is_step = knobs[RELATIVE] > 0.0 and ints[IN_WINDOW] >= WARM and is_level(ints, floats, ring)
     if is_step and before - floats[MINI_NOW] > FALLS * (floats[MINI_NOW] - floats[BASE]):
         return END
-    if is_step:
-        hold = max(knobs[RISE] * floats[UNIT], floats[GATE])
+    # A level needs no more than what suspected it: whole-curve drift is blind in the first 192 points.
+    hold = floats[GATE] if is_step else max(knobs[HOLD] * floats[UNIT], floats[GATE])
     if ints[IN_WINDOW] < WARM:
         # It began before the noise was known: now it is, from points of the level that would be the fault's.
         hold = max(hold, START_STEPS * step_of(ints, ring))

@@ -111,6 +111,22 @@ def test_a_loss_that_steps_up_by_less_than_itself_and_stays_is_another_level_and
     assert (found.pattern, found.iteration) == (pattern, 150)
 
 
+def test_a_point_of_common_size_at_the_start_is_no_growth_before_a_nan() -> None:
+    lost = [np.nan] * 4
+    jumped = {"loss": np.array([4.5, 4.35, 8.8, 4e14, *lost]), "grad_norm": [3.07, 3.19, 32.0, 2e23, *lost]}
+    assert confirmed_in(**{name: np.asarray(column) for name, column in jumped.items()}) == []
+    grown = {"loss": np.array([4.1, 4.0, 3.9, 4.4, 12.5, 70.0, *lost])}
+    assert [one.detail["growing_points"] for one in confirmed_in(**grown)] == [3]
+
+
+def test_a_level_early_in_a_run_needs_no_more_than_what_suspected_it() -> None:
+    decline = 3.6 + np.exp(-np.arange(260) / 30)
+    loss = np.where(np.arange(260) < 150, decline, decline * 1.31) * noise(260, 0.01)
+    (found,) = confirmed_in(loss=loss)
+    assert (found.pattern, abs(found.iteration - 150) <= 5) == (Pattern.SHARP_SLOW_DEGRADE, True)
+    assert int(str(found.detail["judged_at"])) <= 210
+
+
 def test_a_spike_that_is_on_its_way_back_after_fifty_points_is_no_level() -> None:
     back = 1.0 + 0.9 * np.exp(-np.maximum(np.arange(400) - 150, 0) / 60) * (np.arange(400) >= 150)
     assert confirmed_in(loss=3.0 * back * noise(400, 0.01)) == []
