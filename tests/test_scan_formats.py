@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from firstfault.wire import Defaults
 from ingest.blocks import RecordBatch
 from ingest.roles import meaning_of
@@ -96,3 +98,22 @@ def test_epoch_and_batch_that_are_glued_are_counted() -> None:
 
     assert batch.iteration_N.tolist() == [0, 100, 200]
     assert batch.numbers["loss"].values_N.tolist() == [4.5, 3.5, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("line", "counter"),
+    [
+        ("[n1:0/4] 2026-01-02 10:00:11,123 (trainer:7) INFO: 2epoch:train:{0}-{1}batch: loss=2.5", "batch"),
+        ("[2026-01-02 10:00:11,123] [INFO] No gradient overflow for {1} iterations, loss 2.5", "iterations"),
+        ("completed step {1}, loss 2.5", "completed step"),
+    ],
+)
+def test_a_counter_has_the_name_that_says_that_it_counts(line: str, counter: str) -> None:
+    scanner = TextScanner(Defaults(run="run", rank=None), "log")
+    text = "".join(line.format(at * 50 + 1, at * 50 + 50) + "\n" for at in range(3))
+
+    scanner.decode(text.encode())
+
+    understood = scanner.understood()
+    assert understood.counter == counter
+    assert all(name for name, _ in understood.columns)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.scan.prefixes import MAX_PREFIX_BYTES, Part, read_prefix
+from ingest.scan.prefixes import MAX_PREFIX_BYTES, Part, printer_of, read_prefix
 from ingest.scan.times import read_time
 
 _MESSAGE = "step: 54  loss:  2.77"
@@ -61,6 +61,23 @@ def test_a_known_prefix_ends_where_the_message_begins_and_says_who_printed_it(fr
     said = {what.value: field.of(line) for what in Part if (field := prefix.get(what))}
     assert line[prefix.end :].decode() == message
     assert said | _PREFIXES[front] == said
+
+
+@pytest.mark.parametrize(
+    ("front", "rank"),
+    [
+        ("[default7]:", None),
+        ("3: [default7]:", None),
+        ("[1,3]<stdout>:[default7]:", None),
+        ("3: [default7]:[rank31]: ", "31"),
+        ("[1,3]<stdout>:gpu-12:2345:2399 [0] ", "3"),
+        ("3: ", "3"),
+    ],
+)
+def test_the_number_of_a_node_is_no_rank_and_neither_is_a_local_rank(front: str, rank: str | None) -> None:
+    line = (front + ("NCCL INFO comm 0x1" if "gpu-12" in front else _MESSAGE)).encode()
+    printer = printer_of(read_prefix(line), line)
+    assert (None if printer is None else printer.of(line)) == rank
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,8 @@ def find_counter(fields: Sequence[Field], numbers: Sequence[str]) -> Counter:
     epoch_at = _best(fields, roles, whole, Role.EPOCH)
     epoch, epoch_total, epoch_key = -1, -1, ""
     if epoch_at >= 0:
-        epoch, epoch_total, epoch_key = fields[epoch_at].slot, _total(fields, epoch_at), fields[epoch_at].key
+        epoch, epoch_total = fields[epoch_at].slot, _total(fields, epoch_at)
+        epoch_key = _name(fields[epoch_at])
     elif (pair := _bracket_pair(fields, whole)) is not None:
         epoch_at, epoch, epoch_total, epoch_key = pair, fields[pair].slot, _total(fields, pair), "epoch"
     if (found := _epoch_over_step(fields)) is not None:
@@ -156,13 +157,13 @@ def _step(
     named = _best(fields, roles, counts, Role.ITERATION)
     if named >= 0:
         style = Style.FIRST if meaning_of(fields[named].key).order >= _LEAST_SURE else Style.NAMED
-        return style, named, fields[named].key or fields[named].after
+        return style, named, _name(fields[named])
     total = _best(fields, roles, counts, Role.TOTAL)
     if total >= 0 and fields[total].key.lower().startswith("total"):
         return Style.NAMED, total, fields[total].key
     batch = _best(fields, roles, counts, Role.BATCH)
     if batch >= 0:
-        return Style.IN_EPOCH, batch, fields[batch].key or fields[batch].after
+        return Style.IN_EPOCH, batch, _name(fields[batch])
     bar = _bar(fields, counts)
     if bar >= 0 and bar != epoch_at:
         return Style.BAR, bar, "progress bar"
@@ -173,6 +174,12 @@ def _step(
     if first.place is Place.FIRST and first.after in ("", "/") and counts[0] and epoch_at != 0:
         return Style.FIRST, 0, "first number"
     return Style.NONE, -1, ""
+
+
+def _name(field: Field) -> str:
+    """What a counter is called: by the word behind it where only that says so (``train:1-50batch``)."""
+    is_named = meaning_of(field.key).role in (Role.ITERATION, Role.EPOCH, Role.BATCH)
+    return field.key if field.key and (is_named or not _is_by_unit(field)) else field.after.rstrip("/")
 
 
 def _best(fields: Sequence[Field], roles: Sequence[Role | None], counts: Sequence[bool], wanted: Role) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from .prefixes import Part, read_prefix
+from .prefixes import Part, printer_of, read_prefix
 from .times import time_in
 
 MAX_TEXT_BYTES = 240
@@ -148,7 +148,8 @@ def _with_prefix(told: HardwareLine, line: bytes) -> HardwareLine:
         return None if field is None else field.of(line)
 
     named = _HOST_BEFORE_KERNEL.search(line)
-    rank = text_of(Part.RANK)
+    printer = printer_of(prefix, line)
+    rank = None if printer is None else printer.of(line)
     return replace(
         told,
         host=named[1].decode("utf-8", "replace") if named else text_of(Part.HOST),

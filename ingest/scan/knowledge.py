@@ -19,7 +19,7 @@ from .dialects import Dialect, dialect_of
 from .lost_losses import LostLosses, lost_remark
 from .noise import is_noise
 from .pieces import Piece, ShapeLines
-from .prefixes import Part, read_prefix
+from .prefixes import printer_of, read_prefix
 from .prose import Counts, Prose
 from .sentence_table import sentences_for
 from .sentences import Sentence
@@ -155,7 +155,7 @@ class Knowledge:
 
     def _printer(self, line: bytes) -> int:
         """The rank that a prefix names as the printer."""
-        field = read_prefix(line).get(Part.RANK)
+        field = printer_of(read_prefix(line), line)
         text = "" if field is None else field.of(line)
         return int(text) if text.isdigit() and len(text) < 8 and int(text) <= MAX_RANK else self._rank
 

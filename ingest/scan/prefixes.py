@@ -59,6 +59,24 @@ class Prefix:
         return next((field for field in reversed(self.fields) if field.what is what), None)
 
 
+def printer_of(prefix: Prefix, line: bytes) -> Field | None:
+    """The rank of whoever printed ``line``; None where the prefix does not tell.
+
+    Behind the number of a task (``3: [default7]:``) torchrun's local rank says that the task is a node: which
+    rank that is, only its rendezvous knows.
+
+    >>> [printer_of(read_prefix(line), line) for line in (b"3: [default7]: loss", b"[default7]: loss")]
+    [None, None]
+    """
+    rank, local = prefix.get(Part.RANK), prefix.get(Part.LOCAL_RANK)
+    if rank is None or local is None or rank.start > local.start:
+        return rank
+    is_of_nccl = (
+        line[local.start - 1 : local.start] == b"["
+    )  # ``node-3:310:310 [0] NCCL``, printed by the rank
+    return rank if is_of_nccl else None
+
+
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 _DAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
 _ZONE = r"(?:Z|(?: ?(?:UTC|GMT))?[+-]\d\d:?\d\d\b| (?:UTC|GMT)\b)"

@@ -10,7 +10,7 @@ from firstfault.telemetry import MAX_RANK
 from .dialects import dialect_of
 from .layouts import Layout, layout_of
 from .plans import NOISE, Kind, Plan, make_plan
-from .prefixes import Part, Prefix, read_prefix
+from .prefixes import Prefix, printer_of, read_prefix
 from .tokens import MAX_SENTENCE_BYTES, MAX_SHAPE_BYTES, NUMBER, tokenize
 from .twins import twins_of
 
@@ -101,7 +101,7 @@ def _plan(shape: bytes, example: bytes) -> Plan:
     dialect = dialect_of(example[:MAX_SENTENCE_BYTES])
     names = {} if dialect is None else dialect.names
     plan = make_plan(message.shape.decode("utf-8", "replace"), numbers, first_slot, names)
-    rank = prefix.get(Part.RANK)
+    rank = printer_of(prefix, example)
     if plan.rank_slot >= 0 or rank is None:
         return plan
     if rank.start in starts:

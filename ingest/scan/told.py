@@ -16,7 +16,7 @@ import numpy as np
 from ingest.blocks import Floats, Ints
 
 from .pieces import Piece, ShapeLines
-from .prefixes import Part, read_prefix
+from .prefixes import printer_of, read_prefix
 from .sentences import Finding, Sentence
 from .tokens import MAX_SENTENCE_BYTES, tokenize
 
@@ -78,7 +78,7 @@ def _telling_slots(sentences: Sequence[Sentence], example: bytes) -> list[int] |
     found = None if form is None else form.search(example)
     if found is None:
         return None
-    rank = read_prefix(example).get(Part.RANK)
+    rank = printer_of(read_prefix(example), example)
     spans = [found.span(), *([] if rank is None else [(rank.start, rank.stop)])]
     slots = [_slots_within(example, *span) for span in spans]
     return None if None in slots else sorted({at for each in slots for at in each or ()})
