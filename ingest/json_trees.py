@@ -81,6 +81,9 @@ def _look_at_list(values: list[object], where: str, depth: int, search: _Search)
         search.lists.append(Found(records=_pivoted(objects), where=where))
         for one in objects if len(objects) <= _SERIES else ():
             label = next((str(one[key]) for key in _LABELS if isinstance(one.get(key), str)), where)
+            if (points := _curve(one)) is not None:
+                search.series[label] = points
+                continue
             for key, inner in one.items():
                 if isinstance(inner, list):
                     _look(inner, label or key, depth + 1, search)
@@ -110,6 +113,9 @@ def _look_at_object(value: dict[str, object], where: str, depth: int, search: _S
         keys = [str(name) for name in names]
         search.lists.append(Found(records=[dict(zip(keys, row, strict=False)) for row in cells], where=where))
         return
+    if (points := _curve(value)) is not None:
+        search.series[where] = points
+        return
     values = value.get("values")
     if isinstance(values, list) and all(isinstance(value.get(key), int) for key in _STEPS):
         start, interval = (int(str(value[key])) for key in _STEPS)
@@ -132,6 +138,19 @@ def _points(values: Sequence[object]) -> dict[int, object] | None:
             return None
         found[int(step)] = each[-1]
     return found
+
+
+def _curve(value: Mapping[str, object]) -> dict[int, object] | None:
+    """A curve as plots keep it: places in ``x``, values in ``y``; places that are no steps are numbered."""
+    places, values = value.get("x"), value.get("y")
+    if not isinstance(places, list) or not isinstance(values, list) or len(places) != len(values):
+        return None
+    if not values or all(number_of(each) is None for each in values):
+        return None
+    steps = [number_of(each) for each in places]
+    whole = [int(step) for step in steps if step is not None and step >= 0 and step.is_integer()]
+    is_counted = len(set(whole)) == len(steps)
+    return dict(zip(whole if is_counted else range(len(values)), values, strict=True))
 
 
 def _pivoted(objects: list[dict[str, object]]) -> list[Record]:

@@ -29,8 +29,21 @@ if TYPE_CHECKING:
     from .scalar_names import Named
     from .scalar_points import Assembled, Points
 
-_NAMES = frozenset({"name", "metric", "metric_name", "key", "tag", "variable", "series", "scalar_name"})
-_VALUES = frozenset({"value", "val", "metric_value", "scalar", "scalar_value"})
+_NAMES = frozenset(
+    {
+        "name",
+        "metric",
+        "metric_name",
+        "metricname",
+        "metric.name",
+        "key",
+        "tag",
+        "variable",
+        "series",
+        "scalar_name",
+    }
+)
+_VALUES = frozenset({"value", "val", "metric_value", "metricvalue", "metric.value", "scalar", "scalar_value"})
 _STEPS = (Role.ITERATION, Role.EPOCH)
 _SAMPLE_ROWS = 200
 MAX_RUNS = 1000

@@ -26,6 +26,8 @@ AVERAGED = _set_of(
     "avg avr aver average mean running smooth smoothed smoothing ema moving median epoch interval win"
 )
 WHOLE = _set_of("total tot overall all sum full combined final global reduced main model accumulated")
+ALGORITHMS = _set_of("ppo grpo rloo reinforce trpo a2c a3c impala sac dqn td3 ddpg kto orpo")
+"""What is trained by, in front of a loss that is called the whole: ``ppo/loss/total``."""
 MAIN = _set_of(
     "lm nll ce xent crossentropy mlm clm ar causal language modeling masked pretrain pretraining sft token"
     " tokens gpt ntp next base task objective dpo ctc mse"

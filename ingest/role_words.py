@@ -17,6 +17,7 @@ from .role_meaning import Loss, Meaning, Part
 from .role_names import COUNTERS_BEHIND_SLASH, ITERATION_NAMES, SPELLED, TOTALS, Role
 from .role_translations import TRANSLATIONS
 from .role_vocabulary import (
+    ALGORITHMS,
     AUXILIARY,
     AVERAGED,
     CONTEXT,
@@ -224,6 +225,8 @@ def _of_loss(name: str, kept: list[str], words: tuple[str, ...], order: int) -> 
     own = _own_name(name)
     if "loss" in kept or "losses" in words:
         rest = [word for word in kept if word not in ("loss", "log") and word not in WHOLE]
+        if set(kept) & WHOLE and set(rest) <= ALGORITHMS:
+            rest = []
         order += 5 * len([word for word in kept if word in WHOLE])
         if not rest:
             return Meaning(Role.METRIC, "loss", order, loss=Loss.WHOLE)

@@ -42,7 +42,7 @@ def metrics_of(roles: Roles) -> dict[str, str]:
             "losses/train",
             "train_loss_epoch",
         ),
-        *("avg_loss", "Cross Entropy Loss", "model_loss", "metrics/train/loss"),
+        *("avg_loss", "Cross Entropy Loss", "model_loss", "metrics/train/loss", "ppo/loss/total"),
     ],
 )
 def test_the_loss_of_training_is_known_under_many_names(name: str) -> None:

@@ -21,6 +21,8 @@ HEADS = (
     ("step", "name", "value"),
     ("key", "_step", "val"),
     ("run_id", "metric", "step", "timestamp", "value"),
+    ("metricName", "metricValue", "step"),
+    ("metric.name", "step", "value"),
 )
 
 
@@ -33,7 +35,10 @@ def table(head: tuple[str, ...], *, nan_from: int = 99, steps: int = 20) -> str:
             ("lr", "0.001"),
         ):
             cells = {"step": str(step), "_step": str(step), "run_id": "abc", "timestamp": "1764470000250"}
-            own = [cells.get(each) or (value if each in ("value", "val") else name) for each in head]
+            own = [
+                cells.get(each) or (value if each in ("value", "val", "metricValue") else name)
+                for each in head
+            ]
             lines.append(",".join(own))
     return "\n".join(lines) + "\n"
 

@@ -48,6 +48,12 @@ def verdict(text: str, folder: Path) -> tuple[dict[str, Any], str]:
         pytest.param("{{'loss': {loss}, 'grad_norm': 0.5, 'epoch': {step}.0}}", "None", id="a dictionary"),
         pytest.param("step={step} loss={loss} lr=0.001", "", id="nothing"),
         pytest.param("step {step} loss {loss} lr 0.001", "∞", id="a sign"),
+        pytest.param("step {step} loss: {loss} lr: 0.001", "NaNe+00", id="an exponent"),
+        pytest.param("step={step}, loss={loss}, lr=0.001", "#NUM!", id="of a spreadsheet"),
+        pytest.param("step {step} loss: {loss} lr: 0.001", "QNaN", id="a quiet one"),
+        pytest.param("step {step} | loss: {loss} | lr: 0.001", "Not a Number", id="in words"),
+        pytest.param("step {step}, loss: {loss}, lr: 0.001", "?", id="a question"),
+        pytest.param("step={step} loss={loss} lr=0.001", "diverged", id="a word"),
     ],
 )
 def test_a_loss_that_stops_being_a_number_is_an_inferred_nan(form: str, lost: str, tmp_path: Path) -> None:

@@ -117,3 +117,36 @@ def test_a_counter_has_the_name_that_says_that_it_counts(line: str, counter: str
     understood = scanner.understood()
     assert understood.counter == counter
     assert all(name for name, _ in understood.columns)
+
+
+def test_pictures_in_front_of_names_are_no_part_of_them() -> None:
+    batch = read("".join(f"🚀 step {at * 10:,} | 📉 loss={3 - at}.5 | ⚡ 12.1k tok/s\n" for at in (0, 1, 2)))
+
+    assert batch.iteration_N.tolist() == [0, 10, 20]
+    assert batch.numbers["loss"].values_N.tolist() == [3.5, 2.5, 1.5]
+
+
+def test_the_totals_in_front_of_a_run_count_nothing() -> None:
+    banner = "   \\\\   /|    Num examples = 51,760 | Num Epochs = 1 | Total steps = 80\n"
+    records = "".join(f"{{'loss': {3 - at}.5, 'learning_rate': 0.1, 'epoch': 0.1}}\n" for at in (0, 1, 2))
+
+    batch = read(banner + records)
+
+    assert batch.numbers["loss"].values_N.tolist() == [3.5, 2.5, 1.5]
+    assert batch.iteration_N.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("word", [".nan", "-.inf", ".NaN"])
+def test_the_words_of_yaml_are_numbers(word: str) -> None:
+    batch = read("".join(f"- step: {at}\n  loss: {value}\n" for at, value in ((1, "2.5"), (2, word))))
+
+    assert batch.iteration_N.tolist() == [1, 2]
+    assert not math.isfinite(batch.numbers["loss"].values_N[1])
+
+
+def test_a_date_of_the_internet_is_a_time() -> None:
+    batch = read(
+        "".join(f"Sat 03 Jan 2026 10:00:0{at} INFO  epoch {at} loss: {3 - at}.5\n" for at in (0, 1, 2))
+    )
+
+    assert sorted(batch.numbers) == ["epoch", "loss"]

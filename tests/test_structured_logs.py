@@ -123,6 +123,27 @@ def test_points_of_a_chart_are_a_series_by_step(tmp_path: Path) -> None:
     assert Read(tmp_path / "accuracy.json", text).curve("accuracy") == [(10, 2.5), (20, 2.25)]
 
 
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"loss": {"train": {"name": "train", "x": [10, 20], "y": [2.5, "NaN"]}}},
+        {"data": [{"name": "loss", "x": [10, 20], "y": [2.5, "NaN"], "type": "scatter"}], "layout": {}},
+    ],
+)
+def test_curves_of_a_plot_are_series_by_their_places(document: object, tmp_path: Path) -> None:
+    read = Read(tmp_path / "plot.json", json.dumps(document))
+
+    assert read.curve("loss")[0] == (10, 2.5)
+    assert math.isnan(read.curve("loss")[1][1])
+    assert list(read.batch.numbers) == ["loss"], "places are no metric"
+
+
+def test_places_that_are_no_steps_are_numbered(tmp_path: Path) -> None:
+    plot = {"name": "loss", "x": ["2026-01-03 10:00", "2026-01-03 10:01"], "y": [2.5, 2.25]}
+
+    assert Read(tmp_path / "plot.json", json.dumps([plot])).curve("loss") == [(0, 2.5), (1, 2.25)]
+
+
 def test_the_last_part_of_a_long_path_says_what_it_is(tmp_path: Path) -> None:
     learner = {"learner": {"default_policy": {"learner_stats": {"total_loss": 2.5, "kl": 0.1}}}}
     text = lines(*({"training_iteration": t, "info": learner} for t in (1, 2)))

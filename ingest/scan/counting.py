@@ -159,7 +159,10 @@ def _step(
         style = Style.FIRST if meaning_of(fields[named].key).order >= _LEAST_SURE else Style.NAMED
         return style, named, _name(fields[named])
     total = _best(fields, roles, counts, Role.TOTAL)
-    if total >= 0 and fields[total].key.lower().startswith("total"):
+    key = fields[total].key.lower() if total >= 0 else ""
+    if key.startswith("total") and not key.endswith(
+        "s"
+    ):  # ``Total steps = 80`` in front of a run counts none
         return Style.NAMED, total, fields[total].key
     batch = _best(fields, roles, counts, Role.BATCH)
     if batch >= 0:

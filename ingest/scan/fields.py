@@ -21,7 +21,7 @@ MAX_KEY_WORDS = 8
 
 _VALUE = re.compile(
     r"\x00(?P<broken>#(?:QNAN|SNAN|IND|INF)\w*)?"
-    r"|(?<![A-Za-z0-9_.\-])(?P<sign>[+-]?)(?:(?P<nan>nan)|(?P<inf>inf(?:inity)?))"
+    r"|(?<![A-Za-z0-9_.\-])(?P<sign>[+-]?)\.?(?:(?P<nan>nan)|(?P<inf>inf(?:inity)?))"
     r"(?:xxx|ms|s|(?=[a-z]{1,12}[:(\[]))?(?![A-Za-z0-9_.]*[A-Za-z0-9_])(?P<tail>)"
     r"|(?:(?<=[:=])|(?<=[:=] ))(?P<sign2>[+-]?)(?:(?P<nan2>nan)|(?P<inf2>inf))(?=[a-z]{1,12}[:(\[])",
     re.IGNORECASE,
@@ -42,6 +42,8 @@ _QUOTED_KEY = re.compile(
 """A key that a comma ends: a string of a tuple, a symbol of Lisp, Julia or Ruby."""
 _SOURCE = re.compile(r"\w\.(?:py|cc|cpp|cxx|c|cu|h|hpp|java|scala|kt|go|rs|lua|jl|js|ts|R):$")
 """A place in a program: ``ctc-loss.cc:182`` is no loss of 182."""
+_PICTURES = re.compile(r"^[\u2190-\u2bff\ufe0f\u200d\U0001f000-\U0001faff]+\s*")
+"""In front of a name: ``🚀 step``."""
 _QUOTES = "\"'`*_“”‘’"
 _HARD = re.compile(
     r"[|,;{}()<>\"'\t!?\[\]=•·]|\s\s|(?<=\.)\s|(?:^|\s)[-–—*+>]+(?=\s|$)|:(?=\s|$)|^[-+/.:]+|\x00"
@@ -245,7 +247,7 @@ def _name_in(text: str) -> tuple[str, str]:
     for hard in _HARD.finditer(text):
         start = hard.end()
     start += _value_before(text, start)
-    key = text[start:].strip(_QUOTES + " ").lstrip("-/")
+    key = _PICTURES.sub("", text[start:].strip(_QUOTES + " ").lstrip("-/"))
     inner = _BLOCK.search(text[:start])
     words = _AND_COUNTER.sub("", key).split()
     key = " ".join(words[-MAX_KEY_WORDS:])[-MAX_KEY_CHARS:]

@@ -19,7 +19,7 @@ MAX_SHAPES = 1 << 15
 _NUMBER = re.compile(NUMBER)
 _VALUE = re.compile(rb"(?i)\0|nan|inf")
 _WORD = re.compile(
-    rb"(?i)nan|inf|none|null|\bnil\b|\bn/?a\b|undefined|missing|\berr|invalid|overflow|[*?#-]|\xe2\x88\x9e|[=:]\W|[=:]$"
+    rb"(?i)nan|inf|none|null|\bnil\b|\bn/?a\b|undefined|missing|\berr|invalid|overflow|[*?#-]|\xe2\x88\x9e|[=:]\W|[=:]$|loss[=:]"
 )
 """What may stand where lines of a form have a number."""
 _PROMISING = re.compile(

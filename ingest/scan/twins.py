@@ -4,8 +4,8 @@ r"""A line that says nan or inf where lines of its form have a number is read as
 where in it a key begins. With its words marked like numbers the shapes are one, so the plan of the one
 that was seen before is that of both. ``0 nan iterations``, a word in every line, has no such twin.
 
-So are lines with a word for no number (``loss=None``, ``******``, a dash, nothing at all) in the place of
-one: what stood there is *lost*, and `lost_losses` says what that means of a loss.
+So are lines with a word for no number (``loss=None``, ``******``, a dash, nothing at all; of a loss any word)
+in the place of one: what stood there is *lost*, and `lost_losses` says what that means of a loss.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ _LOST = (
     rb"|\*{2,}|\?{2,}|\#{2,}|\xe2\x88\x9e)(?![\w*?#/<>\x80-\xff-])"
     rb"|(?:(?<=[=:])|(?<=[=:][ \t]))-+(?=[\s,|;)\]}]|$)|(?<=[A-Za-z] )-+(?=[,|;]|$)"
     rb"|(?:(?<==)|(?<=[=:][ \t]))(?=[,|;)\]}]|\s*$|\s[A-Za-z])"
+    # whatever else stands there, behind the name of the loss: ``NaNe+00``, ``#NUM!``, ``diverged``
+    rb"|(?:(?<=(?i:loss)[:=])|(?<=(?i:loss)[:=][ \t]))"
+    rb"(?!(?i:nan|inf(?:inity)?)(?i:xxx|ms|s)?(?![A-Za-z0-9_]))"
+    rb"(?i:not a number|[^\s,|;:=()\[\]{}\d+.'\"-][^\s,|;:=()\[\]{}]*)(?=[\s,|;)\]}]|$)"
 )
 _EITHER = re.compile(rb"(?P<word>" + _WORD + rb")|(?P<lost>" + _LOST + rb")|" + NUMBER)
 _MAX_WORDS = 4
