@@ -59,7 +59,7 @@ class Training:
         self.place, self.iteration, self.fault = mesh.get_local_rank("dp"), 0, fault
         unit = self.net.get_submodule("0.up")
         if fault == "gradient":
-            unit.get_parameter("weight").register_hook(self._struck)
+            unit.get_parameter("weight").register_hook(self._struck)  # type: ignore[no-untyped-call]  # untyped in torch
         if fault == "unit":
             unit.register_forward_hook(self._wrong)
 
