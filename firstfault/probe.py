@@ -29,7 +29,7 @@ from .probe_checks import checked_iteration, checked_launch, checked_model, chec
 from .probe_config import ProbeConfig
 from .probe_edge import OFF, Guarded, harmless, log
 from .probe_news import News
-from .probe_values import captured
+from .probe_values import captured_all
 from .run_facts import labels_of, start_facts
 from .telemetry import EventKind, Phase
 
@@ -246,14 +246,9 @@ class Probe(Guarded):
 
     def _captured(self, metrics: Mapping[str, object]) -> dict[str, Any]:
         """The values as plain ones; what cannot be read is left out and counted."""
-        kept: dict[str, Any] = {}
+        kept = captured_all(metrics, self.note_error)
         if self._labels:
-            kept, self._labels = dict(self._labels), {}  # with the first record alone: a label stays
-        for name, value in metrics.items():
-            try:
-                kept[name] = captured(value)
-            except Exception as error:  # the value is the user's object, whose methods may raise anything
-                self.note_error(f"value {name!r:.80}", error)
+            kept, self._labels = {**self._labels, **kept}, {}  # with the first record alone: a label stays
         return kept
 
     def _losses(self) -> tuple[int, int]:

@@ -1,13 +1,17 @@
-"""Lines into a file of our own: ``.jsonl``, or packed as ``.jsonl.gz``; whole lines or none.
+"""Lines into a file: ``.jsonl``, or packed as ``.jsonl.gz``; whole lines or none.
 
-Ranks write a file each, told apart by the rank in its name, as `firstfault replay` joins them.
+Ranks write a file each, told apart by the rank in its name, as `firstfault replay` joins them. Processes that
+nobody told apart share one: each appends under a lock, so that none takes back or continues the line of
+another.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import gzip
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from .sink import SinkAway
@@ -37,17 +41,15 @@ class FileSink:
         self._path = path
         self._is_packed = path.name.endswith(".gz")
         self._file: int | None = None
-        self._is_torn = False
 
     def send(self, lines: Sequence[bytes], timeout_s: float) -> int:  # noqa: ARG002 (a file has no timeout)
         """Append ``lines``."""
         data = b"".join(line + b"\n" for line in lines)
         try:
+            data = gzip.compress(data, 6, mtime=0) if self._is_packed else data
             file = self._opened()
-            if self._is_torn:
-                data = b"\n" + data
-            self._append(file, gzip.compress(data, 6, mtime=0) if self._is_packed else data)
-            self._is_torn = False
+            with _alone_in(file):
+                self._append(file, data)
         except OSError as error:
             raise SinkAway(f"{self.name}: {error.strerror or error}") from error
         return 0
@@ -64,15 +66,14 @@ class FileSink:
     def _opened(self) -> int:
         if self._file is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-            self._file = file
-            size = os.fstat(file).st_size
-            # a process that was killed may have left half a line, which must not swallow the next one
-            self._is_torn = not self._is_packed and size > 0 and os.pread(file, 1, size - 1) != b"\n"
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         return self._file
 
     def _append(self, file: int, data: bytes) -> None:
         before = os.fstat(file).st_size
+        # a process that was killed may have left half a line, which must not swallow the next one
+        if not self._is_packed and before > 0 and os.pread(file, 1, before - 1) != b"\n":
+            data = b"\n" + data
         view = memoryview(data)
         try:
             while view:
@@ -81,3 +82,15 @@ class FileSink:
             if len(view) < len(data):
                 os.ftruncate(file, before)
             raise
+
+
+@contextlib.contextmanager
+def _alone_in(file: int) -> Iterator[None]:
+    """While no other process of ours appends; on a file system without locks as if there were none."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_UN)
