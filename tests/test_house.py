@@ -77,16 +77,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def commands() -> Iterator[str]:
-    """Every command as a person types it, groups included."""
+def commands() -> Iterator[tuple[str, Any]]:
+    """Every command as a person types it, those of groups included, and what typer made of it."""
     import typer
 
     from service.cli import app
 
-    def walk(command: Any, path: str) -> Iterator[str]:
+    def walk(command: Any, path: str) -> Iterator[tuple[str, Any]]:
         inner = getattr(command, "commands", None)
         if inner is None:
-            yield path
+            yield path, command
         else:
             for name, one in inner.items():
                 yield from walk(one, f"{path} {name}")
@@ -146,8 +146,25 @@ def test_no_test_stands_where_it_is_not_collected() -> None:
 
 
 def test_every_command_is_in_the_readme(readme: str) -> None:
-    assert "firstfault replay" in list(commands())
-    assert [command for command in commands() if command not in readme] == []
+    assert "firstfault replay" in dict(commands())
+    assert [command for command, _ in commands() if command not in readme] == []
+
+
+def test_every_option_of_a_command_is_explained_by_it_and_on_a_page(readme: str) -> None:
+    told = readme + "".join(path.read_text("utf-8") for path in sorted((ROOT / "docs").rglob("*.md")))
+    options = [
+        (command, option, one.help)
+        for command, made in commands()
+        for one in made.params
+        if not getattr(one, "hidden", False)
+        for option in one.opts
+        if option.startswith("--")
+    ]
+    assert len(options) > 80
+    assert [(command, option) for command, option, words in options if not words] == []
+    assert [
+        (command, option) for command, option, _ in options if not re.search(rf"{option}(?![\w-])", told)
+    ] == []
 
 
 def test_every_setting_has_its_line_on_the_page_of_settings(settings_page: str) -> None:
