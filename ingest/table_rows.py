@@ -207,6 +207,8 @@ class TableRows:
         return note_N
 
     def _is_padding(self, numbers: Mapping[int, NumberColumn], length: int) -> Flags:
+        if not any(np.isnan(column.values_N).any() for column in numbers.values()):
+            return np.zeros(length, np.bool_)  # most pieces, without a look at each row
         filled_N = np.zeros(length, np.int32)
         nan_N = np.zeros(length, np.int32)
         context_N = np.zeros(length, np.bool_)
