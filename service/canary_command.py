@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -98,7 +98,12 @@ class _Sender:
         from firstfault import Probe
 
         launch = self._launch
-        self._probe = Probe(run=launch.run, rank=launch.rank, sink=self._sink, world_size=launch.world_size)
+        try:
+            self._probe = Probe(
+                run=launch.run, rank=launch.rank, sink=self._sink, world_size=launch.world_size, strict=True
+            )
+        except Exception as error:  # whatever the sink's client raises: nobody computes an hour for nothing
+            raise PreflightError(f"--sink: {error}") from error
         return self._send
 
     def __exit__(self, *error: object) -> None:
@@ -133,7 +138,8 @@ class _Judge:
 
     def __exit__(self, *error: object) -> None:
         if self._out is not None:
-            self._out.close()
+            with suppress(OSError):  # what could not be written was told when it was
+                self._out.close()
 
     def take(self, crew: Crew, lines: list[Line]) -> None:
         """Judge the next records of all ranks."""
@@ -179,12 +185,8 @@ class _Judge:
         if self.reference is not None:
             start, self.extra = self.reference.joined(crew)
         if self.request.out is not None:
-            try:
+            with self._writing():
                 self._out = self.request.out.open("w", encoding="utf-8")
-            except OSError as error:
-                raise PreflightError(
-                    f"--out {self.request.out} must be a file that can be written: {error.strerror}"
-                ) from error
         self._announcer = Announcer(say)
         hosts = len(set(crew.hosts))
         say(f"{crew.rounds} rounds of {crew.workload}; ranks: {len(crew.hosts)}, hosts: {hosts}")
@@ -196,9 +198,20 @@ class _Judge:
         assert self._pipeline is not None, "begun"
         text = "".join(json.dumps(line) + "\n" for line in lines)
         if self._out is not None:
-            self._out.write(text)
-            self._out.flush()
+            with self._writing():
+                self._out.write(text)
+                self._out.flush()
         self._pipeline.feed(Decoder().decode_lines(text.encode(), "canary", 0))
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """An error of the disk names the file."""
+        try:
+            yield
+        except OSError as error:
+            raise PreflightError(
+                f"--out {self.request.out} must be a file that can be written: {error.strerror}"
+            ) from error
 
     def _announce(self) -> None:
         from .offline import JudgedRun

@@ -180,6 +180,22 @@ def test_without_torch_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "pip install 'firstfault[torch]'" in done.output
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("--sink", "ftp://host"), "--sink: sink must be a file"),
+        (("--out", "/dev/full"), "--out /dev/full must be a file that can be written: No space left"),
+    ],
+)
+def test_a_sink_or_a_disk_that_takes_nothing_ends_it_at_once_by_name(
+    given: tuple[str, str], words: str
+) -> None:
+    done = CliRunner().invoke(app, ["canary", "--rounds", "2", "--size", "tiny", *given])
+    assert done.exit_code == 2, done.output
+    assert words in " ".join(done.output.split())
+    assert "bug" not in done.output
+
+
 def test_budgets_that_cannot_be_are_refused() -> None:
     with pytest.raises(PreflightError, match="one of --rounds, --seconds and --quick"):
         CanaryRequest(rounds=3, is_quick=True).config()

@@ -8,6 +8,9 @@ device; a single flipped bit j of any value changes it by ``±2^j * k_i``, which
 
 Source: multilinear hashing (Lemire and Kaser, Strongly universal string hashing is fast, 2014);
 constants and finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+
+Not the hash of the probe, on purpose: the drill's logs are what detectors are held against, and a fault in
+the probe's own hash must not be in both.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ random signs a changed value cannot hide, and two changes cancel only if they ar
 
 Source: the tug-of-war sketch of Alon, Matias and Szegedy, The space complexity of approximating the
 frequency moments, STOC 1996, section 2.2, with one row. Axes: P parameters.
+
+Not the sketch of the probe, on purpose: see `checksum`.
 """
 
 from __future__ import annotations
