@@ -1,8 +1,7 @@
 """Work that two threads take in turns, for the detectors over a large block: none needs another's answer.
 
 Which thread does what changes nothing: each piece of work has its own state, and the answers come in its
-order. So does what one thread does behind whoever gives it work, one piece after the other. It pays since
-machine code (`ingest.machine_code`) and numpy let go of the interpreter.
+order. It pays since machine code (`ingest.machine_code`) and numpy let go of the interpreter.
 """
 
 from __future__ import annotations
@@ -11,10 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -37,39 +33,6 @@ def side_by_side(work: Sequence[Callable[[], T]]) -> list[T]:
     with ThreadPoolExecutor(2, "side by side") as pool:
         waiting = [pool.submit(each) for each in work]
         return [each.result() for each in waiting]
-
-
-class Behind:
-    """Work that is done in the order in which it is given, while whoever gave it goes on.
-
-    >>> done, behind = [], Behind()
-    >>> for at in range(3):
-    ...     behind.give(lambda at=at: done.append(at))
-    >>> behind.wait()
-    >>> done
-    [0, 1, 2]
-    """
-
-    def __init__(self) -> None:
-        self._last: Future[None] | None = None
-
-    def give(self, work: Callable[[], None]) -> None:
-        """Have ``work`` done once what was given before is over; an error of that goes on here."""
-        self.wait()
-        if not _has_two_processors():
-            work()
-            return
-        from concurrent.futures import ThreadPoolExecutor
-
-        pool = ThreadPoolExecutor(1, "behind")
-        self._last = pool.submit(work)
-        pool.shutdown(wait=False)  # its thread ends with the work
-
-    def wait(self) -> None:
-        """Until nothing is left to do; an error goes on here."""
-        last, self._last = self._last, None
-        if last is not None:
-            last.result()
 
 
 @cache

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from detectors.judge import AttemptJudge
 from detectors.registry import DetectorsConfig
-from detectors.side_by_side import FROM_POSITIONS, Behind
 from firstfault.telemetry import Event, EventKind
 from ingest.alignment import AlignmentConfig, RunAligner
 from ingest.blocks import IterationBlock
@@ -27,9 +25,8 @@ class RunFold:
         self.keeps_curves = keeps_curves
         self.detectors = detectors
         self.aligner = RunAligner(name, config)
-        self._behind = Behind()
-        self._judges: dict[int, AttemptJudge] = {}
-        self._curves: dict[int, CurveFold] = {}
+        self.judges: dict[int, AttemptJudge] = {}
+        self.curves: dict[int, CurveFold] = {}
         self.is_dirty = True
         """Whether something came since its last verdict."""
         self.is_unsaved = True
@@ -42,33 +39,14 @@ class RunFold:
         self.ended_attempt = -1
         """The newest attempt that has said that it is over; -1 for none."""
 
-    @property
-    def judges(self) -> dict[int, AttemptJudge]:
-        """The judge of each attempt, all that was settled taken."""
-        self._behind.wait()
-        return self._judges
-
-    @property
-    def curves(self) -> dict[int, CurveFold]:
-        """The curve of each attempt, likewise; none where they are not kept."""
-        self._behind.wait()
-        return self._curves
-
-    def take(self, blocks: Sequence[IterationBlock]) -> None:
-        """Judge settled blocks; large ones while the next records are aligned, which changes none of them."""
-        if sum(map(len, blocks)) >= FROM_POSITIONS:
-            self._behind.give(partial(self._judge, blocks))
-        elif blocks:
-            self._behind.wait()
-            self._judge(blocks)
-
-    def _judge(self, blocks: Sequence[IterationBlock]) -> None:
+    def take(self, blocks: Iterable[IterationBlock]) -> None:
+        """Judge settled blocks."""
         for block in blocks:
-            if block.attempt not in self._judges:
-                self._judges[block.attempt] = self.new_judge(block.attempt)
-            self._judges[block.attempt].update(block)
+            if block.attempt not in self.judges:
+                self.judges[block.attempt] = self.new_judge(block.attempt)
+            self.judges[block.attempt].update(block)
             if self.keeps_curves:
-                self._curves.setdefault(block.attempt, CurveFold()).update(block)
+                self.curves.setdefault(block.attempt, CurveFold()).update(block)
 
     def note_events(self, events: Iterable[Event]) -> None:
         """Look whether the run says that it is over."""

@@ -15,7 +15,7 @@ import pytest
 import firstfault
 from detectors import judge
 from detectors import side_by_side as threads
-from detectors.side_by_side import Behind, side_by_side
+from detectors.side_by_side import side_by_side
 from ingest import ahead as ahead_of
 from ingest.ahead import ahead
 
@@ -49,35 +49,6 @@ def test_two_threads_work_at_once_where_there_are_two_processors(monkeypatch: py
     both = threading.Barrier(2, timeout=60)  # breaks unless two are there
 
     assert sorted(side_by_side([both.wait, both.wait])) == [0, 1]
-
-
-@pytest.mark.usefixtures("processors")
-def test_what_is_given_is_done_in_its_order_and_over_once_somebody_waits() -> None:
-    done: list[int] = []
-
-    def slow(at: int) -> None:
-        time.sleep(0.01 if at % 2 == 0 else 0.0)
-        done.append(at)
-
-    behind = Behind()
-    for at in range(6):
-        behind.give(partial(slow, at))
-    behind.wait()
-
-    assert done == list(range(6))
-
-
-def test_an_error_behind_goes_on_at_the_next_who_waits_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "_has_two_processors", lambda: True)
-
-    def fail() -> None:
-        raise ValueError("no judge")
-
-    behind = Behind()
-    behind.give(fail)
-    with pytest.raises(ValueError, match="no judge"):
-        behind.wait()
-    behind.wait()
 
 
 def a_long_log(folder: Path, rows: int) -> Path:
