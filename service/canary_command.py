@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from .pipeline import Pipeline
 
 _STATUS = "status"
+_CLEAR = "\r\x1b[K"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +159,9 @@ class _Judge:
                 for at in range(self.extra)
             ]
         self._feed(lines)
+        _clear_progress()
         self._announce()
+        self._show_progress()
 
     def finish(self) -> Exit:
         """The report, and the exit status."""
@@ -165,6 +169,7 @@ class _Judge:
         from .sufficiency import has_confirmed_incident
 
         assert self.crew is not None and self._pipeline is not None, "there is at least one round"
+        _clear_progress()
         from .offline import JudgedRun
 
         run = JudgedRun(verdict=self._pipeline.verdict(self.crew.run, ended=True))
@@ -221,6 +226,15 @@ class _Judge:
         if verdict.incidents:
             self._announcer.take("canary", JudgedRun(verdict=verdict))
 
+    def _show_progress(self) -> None:
+        """Say on a terminal how far the slowest rank is, and how long it will still compute."""
+        assert self.crew is not None, "begun"
+        done, total = min(self.rounds.values()), self.crew.rounds
+        if done < total and sys.stderr.isatty():
+            left_s = max(self.rounds_s.values()) / done * (total - done)
+            sys.stderr.write(f"{_CLEAR}round {done} of {total}, about {left_s:.0f} s left")
+            sys.stderr.flush()
+
     def _report(self, body: Mapping[str, Any]) -> None:
         from .canary_report import host_table, last_words
 
@@ -228,3 +242,8 @@ class _Judge:
         for row in host_table(self.crew, body, self.rounds, self.rounds_s):
             tell(row)
         tell(last_words(body))
+
+
+def _clear_progress() -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(_CLEAR)

@@ -1,8 +1,9 @@
-"""A preflight that is interrupted, or whose ranks or broker are not there: it ends, and says why."""
+"""A preflight on a terminal, and one that is interrupted or whose ranks or broker are away: it says why."""
 
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -18,6 +19,19 @@ COMMAND = (sys.executable, "-m", "firstfault", "canary", "--size", "tiny", "--ro
 ALONE = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")} | {
     "PYTHONPATH": str(ROOT)
 }
+
+
+def test_a_terminal_sees_how_far_it_is_and_nothing_of_that_stays() -> None:
+    ours, theirs = pty.openpty()
+    done = subprocess.run(
+        [*COMMAND, "3"], env=ALONE, stdout=subprocess.PIPE, stderr=theirs, check=False, timeout=120
+    )
+    shown = os.read(ours, 4096).decode()
+    os.close(theirs)
+    os.close(ours)
+    assert done.returncode == 0
+    assert "round 1 of 3, about " in shown and " s left" in shown
+    assert shown.endswith("\r\x1b[K")
 
 
 def test_an_interrupt_ends_it_without_a_traceback() -> None:
