@@ -150,7 +150,8 @@ class Probe(Guarded):
     def watch(self, /, model: Any, optimizer: Any = None, **options: Any) -> None:
         """Measure ``model`` and ``optimizer`` from now on; ``options`` are those of `torch_metrics.Watch`.
 
-        One model at a time: the one before is let go of. For several, watch a module that holds them all.
+        One model at a time: the one before is let go of. For several, watch a module that holds them all;
+        several optimizers of a model are given as a list.
         """
         checked_model(model)
         if self._watch is not None:

@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from firstfault.torch_metrics import WatchConfig
 from firstfault.torch_metrics.arrivals import Arrivals
+from firstfault.torch_metrics.hashing import checksum, hex_of
 
 from .watch_builders import ListProbe, watching
 
@@ -112,3 +113,36 @@ def test_of_gradients_that_arrived_the_newest_counts_and_none_that_was_thrown_aw
     assert int(found[1]) == 0
     arrivals.clear()
     assert arrivals.norms_and_bad() is None
+
+
+def test_several_optimizers_are_watched_as_one() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    parts = [
+        torch.optim.SGD(model[0].parameters(), lr=0.1, momentum=0.9),
+        torch.optim.AdamW(model[1].parameters(), lr=0.01),
+    ]
+    with watching(model, parts, config=EVERY) as (watch, probe):
+        for iteration in range(4):
+            model(torch.ones(3, 4)).square().sum().backward()
+            for part in parts if iteration < 3 else ():
+                part.step()
+            watch.at_step(iteration)
+    said = probe.said()
+    assert probe.errors == []
+    assert [each["skipped"] for each in said.values()] == [0, 0, 0, 1]
+    assert [each["lr"] for each in said.values()] == [0.1] * 4
+    whole = checksum(
+        [parts[0].state[one]["momentum_buffer"] for one in model[0].parameters()]
+        + [parts[1].state[one][key] for one in model[1].parameters() for key in ("exp_avg", "exp_avg_sq")]
+    )
+    assert said[3]["optim_checksum"] == hex_of(whole)
+    assert [len(part.state) for part in parts] == [2, 2]
+
+
+def test_a_hook_on_the_steps_of_several_optimizers_is_taken_away_with_the_watch() -> None:
+    model = nn.Linear(2, 2)
+    parts = [torch.optim.SGD([one], lr=0.1) for one in model.parameters()]
+    with watching(model, parts, config=EVERY):
+        assert all(part._optimizer_step_post_hooks for part in parts)
+    assert not any(part._optimizer_step_post_hooks for part in parts)

@@ -97,7 +97,9 @@ class Losses:
 
 
 def bare_optimizer(optimizer: Any) -> Any:
-    """The optimizer of torch inside the wrappers that frameworks put around it."""
+    """The optimizer of torch inside the wrappers that frameworks put around it; of several, of each."""
+    if isinstance(optimizer, list | tuple):
+        return [bare_optimizer(one) for one in optimizer]
     for _ in range(8):  # nobody wraps deeper, and cycles end
         inner = getattr(optimizer, "optimizer", None)
         if inner is None or not hasattr(inner, "param_groups"):

@@ -221,12 +221,17 @@ def _sharding(modules: Sequence[torch.nn.Module], optimizer: Any) -> str:
             return _FSDP1_SHARDINGS.get(getattr(strategy, "name", ""), "zero3")
         if any(type(one).__name__.startswith("FSDP") for one in _fully_sharded(module)):
             return "hsdp" if _has_replicas(module) else "zero3"
+    optimizers = optimizer if isinstance(optimizer, list | tuple) else [optimizer]
+    return "zero1" if any(map(_shards_its_state, optimizers)) else "none"
+
+
+def _shards_its_state(optimizer: Any) -> bool:
     while optimizer is not None:
         names = {one.__name__ for one in type(optimizer).__mro__}
         if names & {"ZeroRedundancyOptimizer", "DistributedOptimizer"}:
-            return "zero1"
+            return True
         optimizer = getattr(optimizer, "optimizer", None)
-    return "none"
+    return False
 
 
 def _fully_sharded(module: torch.nn.Module) -> Iterator[torch.nn.Module]:

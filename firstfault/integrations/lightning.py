@@ -60,7 +60,7 @@ class _Hooks:
         optimizers = trainer.optimizers
         probe = self.follower.begin(
             trainer.strategy.model,
-            optimizers[0] if optimizers else None,
+            optimizers if len(optimizers) > 1 else next(iter(optimizers), None),
             scaler=getattr(trainer.strategy.precision_plugin, "scaler", None),
             mesh=getattr(trainer.strategy, "device_mesh", None),
             iteration=trainer.global_step,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -65,7 +65,7 @@ def _by_scope(
 def _moments(watch: Watch) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """(parameter, tensor of its state) in an order that all ranks share: that of the parameter groups."""
     assert watch.optimizer is not None, "asked for with an optimizer only"
-    state: dict[Any, Any] = watch.optimizer.state
+    state: Mapping[Any, Any] = watch.optimizer.state
     for group in watch.optimizer.param_groups:
         for parameter in group["params"]:
             held = state.get(parameter)

@@ -15,6 +15,7 @@ from .config import WatchConfig
 from .defaults import default_signals
 from .gradients import Gradients
 from .readback import Readback, Reported
+from .several_optimizers import Optimizers, as_one
 from .signal import Outlet, Signal
 
 
@@ -29,7 +30,7 @@ class Watch:
         self,
         probe: Outlet,
         model: nn.Module,
-        optimizer: torch.optim.Optimizer | None = None,
+        optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
         *,
         scaler: Any = None,
         mesh: Any = None,
@@ -43,7 +44,7 @@ class Watch:
         """The model as it was given, wrapped or not."""
         self.module = bare(model)
         """The user's own module, without data parallel or compiled wrappers."""
-        self.optimizer = optimizer
+        self.optimizer: torch.optim.Optimizer | Optimizers | None = as_one(optimizer)
         self.scaler = scaler
         self.mesh = mesh
         self.example_batch = example_batch
