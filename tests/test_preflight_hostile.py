@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,18 @@ def test_a_terminal_sees_how_far_it_is_and_nothing_of_that_stays() -> None:
     assert done.returncode == 0
     assert "round 1 of 3, about " in shown and " s left" in shown
     assert shown.endswith("\r\x1b[K")
+
+
+def test_an_interrupt_ends_it_without_a_traceback() -> None:
+    with subprocess.Popen(
+        [*COMMAND, "5000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ALONE
+    ) as process:
+        assert process.stderr is not None
+        assert "5000 rounds" in process.stderr.readline()  # after a hundredth of them
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "Traceback" not in told
 
 
 @pytest.mark.parametrize("rank", [0, 1])
